@@ -1,0 +1,73 @@
+"""Sampling that depends on the row alone, as logits processors of plain `generate`.
+
+The noise of a token is a function of (run seed, row key, step), so that a sampled caption is the
+same in any batch (Gumbel-max: argmax of logits + Gumbel noise draws from their softmax).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+
+import torch
+from transformers import (
+    LogitsProcessor,
+    LogitsProcessorList,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+from vlbatch.config import Config
+
+
+class StepWatch(LogitsProcessor):  # type: ignore[misc]
+    """Counts the steps and remembers the rows whose logits were not finite (-inf is a ban)."""
+
+    def __init__(self) -> None:
+        self.num_steps = 0
+        self._broken: torch.Tensor | None = None
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.num_steps += 1
+        broken = (scores.isnan() | scores.isposinf()).any(dim=-1)
+        self._broken = broken if self._broken is None else self._broken | broken
+        return scores
+
+    def broken_rows(self) -> list[bool]:
+        """Whether each row of the batch ever had a NaN or +inf."""
+        return [] if self._broken is None else self._broken.tolist()
+
+
+class GumbelNoise(LogitsProcessor):  # type: ignore[misc]
+    """Adds each row's own noise: `row_seeds[i]` seeds row i, the step number continues it."""
+
+    def __init__(self, row_seeds: Sequence[int]) -> None:
+        self._generators = [torch.Generator().manual_seed(seed) for seed in row_seeds]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        vocab = scores.shape[-1]
+        uniform = torch.stack([torch.rand(vocab, generator=g) for g in self._generators])
+        tiny = torch.finfo(torch.float32).tiny
+        gumbel = -torch.log(-torch.log(uniform.clamp(min=tiny)).clamp(min=tiny))
+        return scores.float() + gumbel.to(scores.device)
+
+
+def row_seed(seed: int, key: str, prompt_name: str) -> int:
+    """The 63-bit seed of one caption."""
+    text = f"{seed}\0{key}\0{prompt_name}".encode(errors="surrogateescape")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
+
+
+def logits_processors(config: Config, row_seeds: Sequence[int]) -> tuple[StepWatch, object]:
+    """The watch, and the list for `generate(logits_processor=…)`: greedy, or the row's sampling."""
+    watch = StepWatch()
+    processors = [watch]
+    if config.temperature > 0:
+        processors.append(TemperatureLogitsWarper(config.temperature))
+        if config.top_k:
+            processors.append(TopKLogitsWarper(config.top_k))
+        if config.top_p < 1:
+            processors.append(TopPLogitsWarper(config.top_p))
+        processors.append(GumbelNoise(row_seeds))
+    return watch, LogitsProcessorList(processors)
