@@ -20,6 +20,7 @@ import orjson
 
 import vlbatch
 from vlbatch.errors import OutputError, ResumeRefused
+from vlbatch.records import public_uri
 from vlbatch.sink.encode import encode, storable
 
 FORMAT = 1
@@ -53,7 +54,9 @@ def new_manifest(
     content = {
         "settings": storable(settings),
         "versions": storable({"vlbatch": vlbatch.__version__} | dict(versions)),
-        "inputs": storable(list(inputs)),
+        "inputs": [
+            storable({**given, "input": public_uri(str(given["input"]))}) for given in inputs
+        ],
     }
     created = datetime.now(UTC).isoformat(timespec="seconds")
     return Manifest(**orjson.loads(encode(content)), resume_by=resume_by, created=created)
