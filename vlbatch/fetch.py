@@ -1,0 +1,308 @@
+"""ImageRef → its bytes, or why there are none: local files and http(s).
+
+Every input ends: a file is never waited for, a transfer is bounded in bytes and has a deadline.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import re
+import stat
+import threading
+import time
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from http.cookiejar import DefaultCookiePolicy
+from typing import Any
+from urllib.parse import quote, unquote_to_bytes, urlsplit, urlunsplit
+
+import requests
+import urllib3
+from requests.adapters import HTTPAdapter
+
+from vlbatch import __version__
+from vlbatch.records import Failure, ImageBytes, ImageRef, is_url
+
+MAX_FILE_BYTES = 512 << 20
+MAX_BODY_BYTES = 64 << 20
+
+USER_AGENT = f"vlbatch/{__version__} (+image captioning; python-requests/{requests.__version__})"
+
+#: Seconds for connecting, and between two reads.
+_SOCKET_TIMEOUT = 10.0
+_MAX_REDIRECTS = 10
+#: The longest wait that a server may ask for, in seconds.
+_MAX_RETRY_AFTER = 30.0
+_CHUNK = 1 << 16
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_UNSAFE = re.compile(r"[^\x21-\x7e]+")
+
+_STATUS_CODES = {404: "not_found", 410: "not_found", 401: "forbidden", 403: "forbidden"}
+_STATUS_CODES |= {451: "forbidden", 429: "rate_limited"}
+_RETRIED_STATUSES = frozenset({429, 500, 502, 503, 504})
+_RETRIED_CODES = frozenset({"connection", "truncated"})
+
+_ERRNO_CODES = {
+    errno.ENOENT: "not_found", errno.ENOTDIR: "not_found", errno.ELOOP: "not_found",
+    errno.ENAMETOOLONG: "not_found", errno.EACCES: "forbidden", errno.EPERM: "forbidden",
+    errno.EISDIR: "is_a_directory", errno.ENXIO: "not_a_file", errno.ENODEV: "not_a_file",
+}  # fmt: skip
+
+
+class _FetchError(Exception):
+    """Ends one attempt; `retry_after` is what the server asked for, in seconds."""
+
+    def __init__(
+        self,
+        code: str,
+        message: str,
+        *,
+        status: int | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.status = status
+        self.retry_after = retry_after
+
+    @property
+    def worth_retrying(self) -> bool:
+        return self.status in _RETRIED_STATUSES or self.code in _RETRIED_CODES
+
+
+class Fetcher:
+    """Gets the bytes of refs; one is shared by all threads, each with connections of its own.
+
+    deadline: seconds for one input over http(s), all attempts and waits together.
+    retries: further attempts after a failure that may pass (429, 5xx, broken connections).
+    """
+
+    def __init__(
+        self, *, deadline: float = 60.0, retries: int = 3, max_body_bytes: int = MAX_BODY_BYTES,
+        max_file_bytes: int = MAX_FILE_BYTES, user_agent: str = USER_AGENT,
+    ) -> None:  # fmt: skip
+        self._deadline = deadline
+        self._retries = retries
+        self._max_body_bytes = max_body_bytes
+        self._max_file_bytes = max_file_bytes
+        self._user_agent = user_agent
+        self._local = threading.local()
+        self._sessions: list[requests.Session] = []
+        self._lock = threading.Lock()
+
+    def fetch(self, ref: ImageRef) -> ImageBytes | Failure:
+        """The bytes of `ref`, or a Failure of stage `fetch`; never raises for a bad input."""
+        try:
+            data = self._remote(ref.uri.strip()) if is_url(ref.uri.strip()) else self._file(ref)
+            if not data:
+                raise _FetchError("empty", "no bytes")
+        except _FetchError as error:
+            detail: Mapping[str, Any] = {} if error.status is None else {"status": error.status}
+            return Failure(ref, "fetch", error.code, str(error), detail=detail)
+        return ImageBytes(ref, data)
+
+    def close(self) -> None:
+        """Closes the connections of all threads."""
+        with self._lock:
+            for session in self._sessions:
+                session.close()
+            self._sessions.clear()
+            self._local = threading.local()
+
+    def _file(self, ref: ImageRef) -> bytes:
+        try:
+            path = local_path(ref.uri)
+        except ValueError as error:
+            raise _FetchError("invalid_url", str(error)) from error
+        paths = [path]
+        if ref.base and not os.path.isabs(path):
+            paths.append(f"{ref.base}/{path}")
+        for candidate in paths:
+            try:
+                return read_file(candidate, self._max_file_bytes)
+            except _FetchError as error:
+                failure = error
+                if error.code != "not_found":
+                    break
+        scheme = _SCHEME.match(ref.uri)
+        if failure.code == "not_found" and scheme and not ref.uri.lower().startswith("file:"):
+            raise _FetchError("unsupported_scheme", f"{scheme[0]} can't be fetched")
+        raise failure
+
+    def _remote(self, url: str) -> bytes:
+        url = clean_url(url)
+        end = time.monotonic() + self._deadline
+        for attempt in range(self._retries + 1):
+            try:
+                return self._attempt(url, end)
+            except _FetchError as error:
+                wait = _backoff(attempt) if error.retry_after is None else error.retry_after
+                late = time.monotonic() + wait >= end or wait > _MAX_RETRY_AFTER
+                if not error.worth_retrying or attempt == self._retries or late:
+                    raise
+            time.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
+
+    def _attempt(self, url: str, end: float) -> bytes:
+        try:
+            with self._session().get(url, stream=True, timeout=_SOCKET_TIMEOUT) as response:
+                _check_status(response)
+                return self._body(response, end)
+        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+            code, message = _explain(error)
+            raise _FetchError(code, message) from error
+        except (ValueError, UnicodeError) as error:  # an unparsable Location
+            raise _FetchError("redirect", "the server redirects to an invalid URL") from error
+
+    def _body(self, response: requests.Response, end: float) -> bytes:
+        """The decoded body. A read returns what has come, so that a drip can't outlast `end`."""
+        limit = self._max_body_bytes
+        too_large = _FetchError("too_large", f"the body is over {limit} bytes")
+        length = response.headers.get("Content-Length", "")
+        if length.isascii() and length.isdigit() and int(length) > limit:
+            raise too_large
+        data = bytearray()
+        while chunk := response.raw.read1(_CHUNK, decode_content=True):
+            data += chunk
+            if len(data) > limit:
+                raise too_large
+            if time.monotonic() > end:
+                raise _FetchError("timeout", f"not finished within {self._deadline:g} s")
+        return bytes(data)
+
+    def _session(self) -> requests.Session:
+        session: requests.Session | None = getattr(self._local, "session", None)
+        if session is None:
+            session = self._local.session = requests.Session()
+            session.max_redirects = _MAX_REDIRECTS
+            session.headers["User-Agent"] = self._user_agent
+            session.headers["Accept"] = "image/*,*/*;q=0.8"
+            session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
+            adapter = HTTPAdapter(pool_connections=8, pool_maxsize=1)  # of one thread
+            session.mount("http://", adapter)
+            session.mount("https://", adapter)
+            with self._lock:
+                self._sessions.append(session)
+        return session
+
+
+def read_file(path: str, limit: int) -> bytes:
+    """The bytes of a regular file of at most `limit` bytes; opening never waits (a FIFO would)."""
+    try:
+        flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+        with open(os.open(path, flags), "rb") as file:
+            status = os.fstat(file.fileno())
+            _check_regular(status, limit)
+            data = file.read(status.st_size + 1)
+            if len(data) > status.st_size:  # it grew, or is one of those that tell no size
+                data += file.read(limit + 1 - len(data))
+    except OSError as error:
+        code = _ERRNO_CODES.get(error.errno or 0, "io_error")
+        raise _FetchError(code, (error.strerror or "can't be read").lower()) from error
+    except ValueError as error:
+        raise _FetchError("invalid_path", "no file can have this name") from error
+    if len(data) > limit:
+        raise _FetchError("too_large", f"the file is over {limit} bytes")
+    return data
+
+
+def _check_regular(status: os.stat_result, limit: int) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise _FetchError("is_a_directory", "this is a folder")
+    if not stat.S_ISREG(status.st_mode):
+        raise _FetchError("not_a_file", "not a regular file")
+    if status.st_size > limit:
+        raise _FetchError("too_large", f"the file is over {limit} bytes")
+
+
+def local_path(uri: str) -> str:
+    """The path that `uri` names: itself, or of a `file:` URI its percent-decoded path.
+
+    Raises ValueError for a `file:` URI of another host.
+    """
+    if not uri.lower().startswith("file:"):
+        return uri
+    rest = uri[5:]
+    if rest.startswith("//"):
+        host, slash, path = rest[2:].partition("/")
+        if host.lower() not in ("", "localhost"):
+            raise ValueError(f"a file: URI can't name another host ({host!r})")
+        rest = slash + path
+    return os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
+
+
+def clean_url(url: str) -> str:
+    """`url` without fragment, what is not allowed in it escaped once; escapes in it are kept."""
+    try:
+        parts = urlsplit(url)
+        if not parts.hostname or parts.port == 0:
+            raise ValueError("no host")
+    except ValueError as error:
+        raise _FetchError("invalid_url", "not a valid URL") from error
+    path, query = (_UNSAFE.sub(_escape, part) for part in (parts.path, parts.query))
+    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
+
+
+def _escape(match: re.Match[str]) -> str:
+    return quote(match[0], safe="", errors="surrogateescape")
+
+
+def _check_status(response: requests.Response) -> None:
+    status = response.status_code
+    if status < 300:
+        return
+    code = "redirect" if status < 400 else _STATUS_CODES.get(status, "http")
+    wait = _retry_after(response.headers.get("Retry-After", ""))
+    raise _FetchError(code, f"the server answers {status}", status=status, retry_after=wait)
+
+
+def _retry_after(value: str) -> float | None:
+    """Seconds to wait that a Retry-After header asks for; None if it says nothing sensible."""
+    if value.isascii() and value.isdigit():
+        return float(value)
+    try:
+        seconds = parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, TypeError, OverflowError):
+        return None
+    return max(0.0, seconds)
+
+
+def _backoff(attempt: int) -> float:
+    return float(0.5 * 2**attempt + random.uniform(0, 0.5))
+
+
+#: What a failed request is called, the first that fits; looked for in the chain of causes.
+_CAUSES: tuple[tuple[type[BaseException], str, str], ...] = (
+    (urllib3.exceptions.NameResolutionError, "dns", "the host name can't be resolved"),
+    (requests.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
+    (urllib3.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
+    (requests.exceptions.TooManyRedirects, "redirect", f"over {_MAX_REDIRECTS} redirects"),
+    (requests.exceptions.InvalidSchema, "redirect", "redirected to what is not http(s)"),
+    (requests.exceptions.InvalidURL, "invalid_url", "not a valid URL"),
+    (requests.exceptions.MissingSchema, "invalid_url", "not a valid URL"),
+    (urllib3.exceptions.TimeoutError, "timeout", "the server does not answer in time"),
+    (requests.exceptions.Timeout, "timeout", "the server does not answer in time"),
+    (TimeoutError, "timeout", "the server does not answer in time"),
+    (urllib3.exceptions.IncompleteRead, "truncated", "the body breaks off"),
+    (urllib3.exceptions.DecodeError, "truncated", "the body's compression is broken"),
+    (urllib3.exceptions.InvalidChunkLength, "truncated", "the body breaks off"),
+)
+
+
+def _explain(error: BaseException) -> tuple[str, str]:
+    """Code and message of a failed request; what the libraries say may hold the URL's password."""
+    chain: list[BaseException] = []
+    queue: list[Any] = [error]
+    while queue and len(chain) < 16:
+        cause = queue.pop(0)
+        if isinstance(cause, BaseException) and cause not in chain:
+            chain.append(cause)
+            queue += [cause.__cause__, cause.__context__, getattr(cause, "reason", None)]
+            queue += cause.args
+    for kind, code, message in _CAUSES:
+        if any(isinstance(cause, kind) for cause in chain):
+            return code, message
+    return "connection", "the connection fails or breaks off"
