@@ -8,7 +8,6 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -212,17 +211,25 @@ class Sink:
 
 def _open(path: str) -> int:
     """Opens the output for appending, created if need be. Raises UsageError."""
-    if Path(path).is_dir():
+    folder = os.path.dirname(path) or "."
+    if os.path.isdir(path):
         raise UsageError(f"-o/--output {path} is a folder; give a file, such as {path}/out.jsonl")
-    if not Path(path).parent.is_dir():
-        raise UsageError(f"-o/--output {path}: there is no folder {Path(path).parent}; make it")
+    if not os.path.isdir(folder):
+        raise UsageError(f"-o/--output {path}: there is no folder {folder}; make it first")
     # A FIFO opened for reading too would not wait for its reader.
-    flags = os.O_WRONLY if Path(path).is_fifo() else os.O_RDWR
+    flags = os.O_WRONLY if _is_fifo(path) else os.O_RDWR
     flags |= os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
     try:
         return os.open(path, flags, 0o666)
     except OSError as error:
         raise UsageError(f"-o/--output {path} can't be written: {error.strerror}") from None
+
+
+def _is_fifo(path: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _cut(fd: int, size: int, path: str) -> None:
