@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import subprocess
@@ -121,6 +122,18 @@ def test_a_second_run_on_the_same_output_is_refused(tmp_path: Path) -> None:
         assert indices(out) == [0, 1]
     with open_sink(out) as sink:
         assert sink.rows_before == 2
+
+
+@posix
+def test_a_file_system_without_locks_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", unsupported)
+    with open_sink(tmp_path / "out.jsonl") as sink:
+        assert ["no locks" in notice for notice in sink.notices] == [True]
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="needs /proc/locks")

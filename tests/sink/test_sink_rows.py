@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -128,6 +129,46 @@ def test_rows_are_synced_by_number_by_time_and_at_close(
     file.close()
     file.close()
     assert (calls["fsync"], file.rows_durable) == (3, FSYNC_ROWS + 2)
+
+
+def test_rows_that_cant_be_synced_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    sink = open_sink(tmp_path / "out.jsonl")
+    sink.write([record(ref) for ref in refs(2)])
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OutputError, match="Input/output error; its last 2 rows may not be on disk"):
+        sink.close()
+    sink.close()  # closed all the same
+
+
+def test_a_file_system_without_fsync_is_taken_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(fd: int) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    file = line_file(tmp_path / "f", Clock())
+    monkeypatch.setattr(os, "fsync", unsupported)
+    file.append([b"x\n"])
+    file.close()
+    assert file.rows_durable == 1
+
+
+def test_the_first_error_is_the_one_that_is_heard(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    sink = open_sink(tmp_path / "out.jsonl")
+    sink.write([record(ref) for ref in refs(2)])
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(KeyError), sink:
+        raise KeyError
 
 
 def test_stdout_takes_rows_and_leaves_nothing_behind(

@@ -63,7 +63,9 @@ class LineFile:
                 os.fsync(self._fd)
             except OSError as error:
                 if error.errno not in _CANT_SYNC:
-                    raise _output_error(self._path, error) from error
+                    last = self.rows_written - self.rows_durable
+                    state = f"its last {last:,} rows may not be on disk"
+                    raise _output_error(self._path, error, state) from error
         self.rows_durable = self.rows_written
         self._synced_at = self._clock()
 
@@ -122,9 +124,10 @@ class LineStream:
         """Leaves the stream open: it is its opener's."""
 
 
-def _output_error(path: str, error: OSError) -> OutputError:
+def _output_error(
+    path: str, error: OSError, state: str = "the rows written so far are intact"
+) -> OutputError:
     when = "there is room" if error.errno in _NO_ROOM else "it can be written again"
     return OutputError(
-        f"can't write {path}: {error.strerror}; the rows written so far are intact; "
-        f"the same command goes on once {when}"
+        f"can't write {path}: {error.strerror}; {state}; the same command goes on once {when}"
     )
