@@ -6,6 +6,7 @@ Every input ends: a file is never waited for, a transfer is bounded in bytes and
 from __future__ import annotations
 
 import errno
+import http.client
 import os
 import random
 import re
@@ -28,7 +29,7 @@ from vlbatch.records import Failure, ImageBytes, ImageRef, is_url
 MAX_FILE_BYTES = 512 << 20
 MAX_BODY_BYTES = 64 << 20
 
-USER_AGENT = f"vlbatch/{__version__} (+image captioning; python-requests/{requests.__version__})"
+USER_AGENT = f"vlbatch/{__version__} (+image captioning in bulk)"
 
 #: Seconds for connecting, and between two reads.
 _SOCKET_TIMEOUT = 10.0
@@ -148,7 +149,8 @@ class Fetcher:
 
     def _attempt(self, url: str, end: float) -> bytes:
         try:
-            with self._session().get(url, stream=True, timeout=_SOCKET_TIMEOUT) as response:
+            timeout = min(_SOCKET_TIMEOUT, max(0.1, end - time.monotonic()))
+            with self._session().get(url, stream=True, timeout=timeout) as response:
                 _check_status(response)
                 return self._body(response, end)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
@@ -274,21 +276,20 @@ def _backoff(attempt: int) -> float:
     return float(0.5 * 2**attempt + random.uniform(0, 0.5))
 
 
-#: What a failed request is called, the first that fits; looked for in the chain of causes.
+#: What a failed request is called: the first that is among its causes.
 _CAUSES: tuple[tuple[type[BaseException], str, str], ...] = (
     (urllib3.exceptions.NameResolutionError, "dns", "the host name can't be resolved"),
-    (requests.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
     (urllib3.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
-    (requests.exceptions.TooManyRedirects, "redirect", f"over {_MAX_REDIRECTS} redirects"),
+    (requests.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
+    (requests.TooManyRedirects, "redirect", f"over {_MAX_REDIRECTS} redirects"),
     (requests.exceptions.InvalidSchema, "redirect", "redirected to what is not http(s)"),
     (requests.exceptions.InvalidURL, "invalid_url", "not a valid URL"),
-    (requests.exceptions.MissingSchema, "invalid_url", "not a valid URL"),
+    (urllib3.exceptions.LocationValueError, "invalid_url", "not a valid URL"),
+    (urllib3.exceptions.NewConnectionError, "connection", "the connection is refused"),
     (urllib3.exceptions.TimeoutError, "timeout", "the server does not answer in time"),
-    (requests.exceptions.Timeout, "timeout", "the server does not answer in time"),
     (TimeoutError, "timeout", "the server does not answer in time"),
-    (urllib3.exceptions.IncompleteRead, "truncated", "the body breaks off"),
+    (http.client.IncompleteRead, "truncated", "the body breaks off"),
     (urllib3.exceptions.DecodeError, "truncated", "the body's compression is broken"),
-    (urllib3.exceptions.InvalidChunkLength, "truncated", "the body breaks off"),
 )
 
 

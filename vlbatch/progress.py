@@ -226,20 +226,27 @@ class _Display(Protocol):
 
 
 class _Log:
-    """Lines: each event as `line` puts it ("" for none), the state every `interval` seconds."""
+    """Lines: each event as `line` puts it ("" for none), the state every `interval` seconds.
+
+    Without an interval there is no thread, and nothing to close.
+    """
 
     def __init__(
         self,
         stream: TextIO,
         line: Callable[[str, Mapping[str, Any]], str],
-        interval: float,
+        interval: float | None,
         state: State,
     ) -> None:
         self._stream = stream
         self._line = line
         self._closed = threading.Event()
-        ticker = threading.Thread(target=self._tick, args=(interval, state), daemon=True)
-        ticker.start()
+        self._ticker: threading.Thread | None = None
+        if interval is not None:
+            self._ticker = threading.Thread(
+                target=self._tick, args=(interval, state), name="vlbatch-progress", daemon=True
+            )
+            self._ticker.start()
 
     def show(self, event: str, facts: Mapping[str, Any]) -> None:
         if line := self._line(event, facts):
@@ -248,6 +255,8 @@ class _Log:
 
     def close(self) -> None:
         self._closed.set()
+        if self._ticker is not None:
+            self._ticker.join(1.0)  # no line after the summary; a stuck stderr is not waited for
 
     def _tick(self, interval: float, state: State) -> None:
         while not self._closed.wait(interval):
@@ -310,7 +319,8 @@ def _open_display(mode: Mode, stream: TextIO, interval: float, state: State) -> 
     if mode == "rich":
         return _Live(stream, state)
     line = {"plain": _plain_line, "json": _json_line, "none": _notice_line}[mode]
-    return _Log(cast(TextIO, _Unbreakable(stream)), line, interval, state)
+    every = None if mode == "none" else interval
+    return _Log(cast(TextIO, _Unbreakable(stream)), line, every, state)
 
 
 def _pick_mode(stream: TextIO) -> Mode:

@@ -1,0 +1,1 @@
+"""The command line: options → Config → a call of the library. Only here is printed or exited."""
