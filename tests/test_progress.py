@@ -7,6 +7,7 @@ import pty
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -194,7 +195,9 @@ def test_json_is_one_object_a_line() -> None:
 
 def test_none_says_nothing_but_notices() -> None:
     stream = io.StringIO()
+    threads = threading.active_count()
     progress, _ = start("none", stream, interval=0.001)
+    assert threading.active_count() == threads
     with progress:
         progress.loading("demo")
         progress.loaded(1.5, "demo")
@@ -230,6 +233,15 @@ def test_a_lost_stderr_ends_nothing(mode: Any, kind: str) -> None:
         progress.notice("odd")
         time.sleep(0.05)
     assert progress.counts.done == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "plain", "json", "rich", "none"])
+def test_a_process_without_stderr_goes_on(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+    with Progress(mode) as progress:
+        progress.loading("demo")
+        progress.loaded(1, "demo")
+        progress.notice("odd")
 
 
 @pytest.mark.parametrize(

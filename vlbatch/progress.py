@@ -199,18 +199,21 @@ class _Pace:
 
 
 class _Unbreakable:
-    """A text stream whose failures don't matter: nobody may be there to read."""
+    """A text stream whose failures don't matter: nobody may be there to read.
 
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
+    `sys.stderr` is None in a process that was started without one.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._stream: Any = stream
 
     def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             self._stream.write(text)
         return len(text)
 
     def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             self._stream.flush()
 
     def __getattr__(self, name: str) -> Any:
@@ -326,7 +329,7 @@ def _open_display(mode: Mode, stream: TextIO, interval: float, state: State) -> 
 def _pick_mode(stream: TextIO) -> Mode:
     try:
         live = stream.isatty() and os.environ.get("TERM") != "dumb"
-    except ValueError:  # closed
+    except (AttributeError, ValueError):  # absent, closed
         live = False
     return "rich" if live else "plain"
 

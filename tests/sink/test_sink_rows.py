@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import os
+import sys
 import threading
 from pathlib import Path
 
@@ -180,6 +181,12 @@ def test_stdout_takes_rows_and_leaves_nothing_behind(
         assert (sink.rows_written, sink.rows_durable) == (3, 3)
         assert len(capfdbinary.readouterr().out.splitlines()) == 3
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_without_stdout_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+    with pytest.raises(UsageError, match="no stdout"):
+        open_sink(Path("-"))
 
 
 def test_a_fifo_is_a_stream_whose_reader_may_leave(tmp_path: Path) -> None:

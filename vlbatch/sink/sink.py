@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import Any, BinaryIO
 
 from vlbatch.errors import OutputError, ResumeRefused, UsageError
 from vlbatch.records import CaptionRecord, Failure, ImageRef, public_uri
@@ -73,7 +73,7 @@ class Sink:
         self._indices = IndexMarks()
         self._keys = KeyMarks() if resume_by == "key" else None
         if path == STDOUT:
-            self._out: LineFile | LineStream = LineStream(sys.stdout.buffer, "stdout")
+            self._out: LineFile | LineStream = LineStream(_stdout(), "stdout")
             return
         fd = _open(path)
         try:
@@ -207,6 +207,13 @@ class Sink:
             self.notices.append(
                 f"{self._path}: cut a torn last line of {torn:,} bytes; its row is made again"
             )
+
+
+def _stdout() -> BinaryIO:
+    buffer: BinaryIO | None = getattr(sys.stdout, "buffer", None)
+    if buffer is None:
+        raise UsageError("-o/--output -: there is no stdout to write to; give a file")
+    return buffer
 
 
 def _open(path: str) -> int:
