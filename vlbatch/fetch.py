@@ -140,7 +140,8 @@ class Fetcher:
             try:
                 return self._attempt(url, end)
             except _FetchError as error:
-                wait = _backoff(attempt) if error.retry_after is None else error.retry_after
+                backoff = 0.5 * 2**attempt + random.uniform(0, 0.5)
+                wait = backoff if error.retry_after is None else error.retry_after
                 late = time.monotonic() + wait >= end or wait > _MAX_RETRY_AFTER
                 if not error.worth_retrying or attempt == self._retries or late:
                     raise
@@ -163,8 +164,7 @@ class Fetcher:
         """The decoded body. A read returns what has come, so that a drip can't outlast `end`."""
         limit = self._max_body_bytes
         too_large = _FetchError("too_large", f"the body is over {limit} bytes")
-        length = response.headers.get("Content-Length", "")
-        if length.isascii() and length.isdigit() and int(length) > limit:
+        if (_number(response.headers.get("Content-Length", "")) or 0) > limit:
             raise too_large
         data = bytearray()
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
@@ -244,11 +244,11 @@ def clean_url(url: str) -> str:
             raise ValueError("no host")
     except ValueError as error:
         raise _FetchError("invalid_url", "not a valid URL") from error
-    path, query = (_UNSAFE.sub(_escape, part) for part in (parts.path, parts.query))
+    path, query = (_UNSAFE.sub(_escaped, part) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
-def _escape(match: re.Match[str]) -> str:
+def _escaped(match: re.Match[str]) -> str:
     return quote(match[0], safe="", errors="surrogateescape")
 
 
@@ -258,22 +258,21 @@ def _check_status(response: requests.Response) -> None:
         return
     code = "redirect" if status < 400 else _STATUS_CODES.get(status, "http")
     wait = _retry_after(response.headers.get("Retry-After", ""))
-    raise _FetchError(code, f"the server answers {status}", status=status, retry_after=wait)
+    raise _FetchError(code, f"the server answers {status}", status, wait)
 
 
 def _retry_after(value: str) -> float | None:
     """Seconds to wait that a Retry-After header asks for; None if it says nothing sensible."""
-    if value.isascii() and value.isdigit():
-        return float(value)
+    if (seconds := _number(value)) is not None:
+        return seconds
     try:
-        seconds = parsedate_to_datetime(value).timestamp() - time.time()
+        return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
         return None
-    return max(0.0, seconds)
 
 
-def _backoff(attempt: int) -> float:
-    return float(0.5 * 2**attempt + random.uniform(0, 0.5))
+def _number(value: str) -> float | None:
+    return float(value) if value.isascii() and value.isdigit() else None
 
 
 #: What a failed request is called: the first that is among its causes.

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from vlbatch.errors import UsageError, VlbatchError
 from vlbatch.records import Failure, ImageRef, is_url
 from vlbatch.sources.hints import nearest, no_such_file, unknown_scheme
+from vlbatch.sources.keys import Keys
 from vlbatch.sources.kinds import FolderSource, GlobSource, ListSource, OneSource, Source
 from vlbatch.sources.lists import LIST_SUFFIXES, BadRow, ListFormat, list_format
 from vlbatch.sources.scan import IMAGE_SUFFIXES, LeftOut, has_glob, suffix_of
@@ -199,27 +200,6 @@ class Inputs:
                 if stop.is_set():
                     return None
         return total
-
-
-class Keys:
-    """Makes keys unique; holds a number for each key seen, not the key."""
-
-    def __init__(self) -> None:
-        self._seen: set[int] = set()
-        self._repeats: dict[int, int] = {}
-
-    def unique(self, key: str) -> tuple[str, int]:
-        """`key` or, if it came before, `key#n` with the least free n; and n (1 = the first)."""
-        known = hash(key)
-        if known not in self._seen:
-            self._seen.add(known)
-            return key, 1
-        repeat = self._repeats.get(known, 1) + 1
-        while hash(f"{key}#{repeat}") in self._seen:
-            repeat += 1
-        self._repeats[known] = repeat
-        self._seen.add(hash(f"{key}#{repeat}"))
-        return f"{key}#{repeat}", repeat
 
 
 def _common_columns(sources: Sequence[Source]) -> frozenset[str] | None:
