@@ -109,7 +109,7 @@ def ask(
     return None if scene.cannot is not None else _ask(kind, scene, rng, nouns)
 
 
-def training_set(scene: Scene, rng: random.Random, num_more: int = 7) -> list[Question]:
+def training_set(scene: Scene, rng: random.Random, num_more: int = 9) -> list[Question]:
     """The questions one training picture carries, the most important first."""
     kinds = ["caption", "brief"]
     if scene.text is not None or rng.random() < 0.15:
