@@ -13,7 +13,6 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from http.cookiejar import DefaultCookiePolicy
 from typing import Any
@@ -56,22 +55,12 @@ _ERRNO_CODES = {
 class _FetchError(Exception):
     """Ends one attempt; `retry_after` is what the server asked for, in seconds."""
 
-    def __init__(
-        self,
-        code: str,
-        message: str,
-        *,
-        status: int | None = None,
-        retry_after: float | None = None,
-    ) -> None:
+    def __init__(self, code: str, message: str, status: int = 0, retry_after: float = -1) -> None:
         super().__init__(message)
         self.code = code
         self.status = status
         self.retry_after = retry_after
-
-    @property
-    def worth_retrying(self) -> bool:
-        return self.status in _RETRIED_STATUSES or self.code in _RETRIED_CODES
+        self.worth_retrying = status in _RETRIED_STATUSES or code in _RETRIED_CODES
 
 
 class Fetcher:
@@ -101,7 +90,7 @@ class Fetcher:
             if not data:
                 raise _FetchError("empty", "no bytes")
         except _FetchError as error:
-            detail: Mapping[str, Any] = {} if error.status is None else {"status": error.status}
+            detail = {"status": error.status} if error.status else {}
             return Failure(ref, "fetch", error.code, str(error), detail=detail)
         return ImageBytes(ref, data)
 
@@ -141,7 +130,7 @@ class Fetcher:
                 return self._attempt(url, end)
             except _FetchError as error:
                 backoff = 0.5 * 2**attempt + random.uniform(0, 0.5)
-                wait = backoff if error.retry_after is None else error.retry_after
+                wait = backoff if error.retry_after < 0 else error.retry_after
                 late = time.monotonic() + wait >= end or wait > _MAX_RETRY_AFTER
                 if not error.worth_retrying or attempt == self._retries or late:
                     raise
@@ -164,7 +153,7 @@ class Fetcher:
         """The decoded body. A read returns what has come, so that a drip can't outlast `end`."""
         limit = self._max_body_bytes
         too_large = _FetchError("too_large", f"the body is over {limit} bytes")
-        if (_number(response.headers.get("Content-Length", "")) or 0) > limit:
+        if _number(response.headers.get("Content-Length", "")) > limit:
             raise too_large
         data = bytearray()
         while chunk := response.raw.read1(_CHUNK, decode_content=True):
@@ -242,9 +231,9 @@ def clean_url(url: str) -> str:
         parts = urlsplit(url)
         if not parts.hostname or parts.port == 0:
             raise ValueError("no host")
-    except ValueError as error:
+        path, query = (_UNSAFE.sub(_escaped, part) for part in (parts.path, parts.query))
+    except ValueError as error:  # lone surrogates as well
         raise _FetchError("invalid_url", "not a valid URL") from error
-    path, query = (_UNSAFE.sub(_escaped, part) for part in (parts.path, parts.query))
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
@@ -261,18 +250,17 @@ def _check_status(response: requests.Response) -> None:
     raise _FetchError(code, f"the server answers {status}", status, wait)
 
 
-def _retry_after(value: str) -> float | None:
-    """Seconds to wait that a Retry-After header asks for; None if it says nothing sensible."""
-    if (seconds := _number(value)) is not None:
-        return seconds
+def _retry_after(value: str) -> float:
+    """Seconds to wait that a Retry-After header asks for; -1 if it says nothing sensible."""
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - time.time())
     except (ValueError, TypeError, OverflowError):
-        return None
+        return _number(value)
 
 
-def _number(value: str) -> float | None:
-    return float(value) if value.isascii() and value.isdigit() else None
+def _number(value: str) -> float:
+    """What a header of digits says; -1 for anything else."""
+    return float(value) if value.isascii() and value.isdigit() else -1.0
 
 
 #: What a failed request is called: the first that is among its causes.

@@ -229,7 +229,7 @@ def _scaled(values: npt.NDArray[np.float64]) -> npt.NDArray[np.uint8]:
         low, high = 0.0, 1.0
     elif low >= 0 and high <= 65535:
         low, high = 0.0, 65535.0
-    return np.rint((values - low) * (255 / (high - low))).astype(np.uint8)
+    return np.rint((values - low) * (255 / ((high - low) or 1.0))).astype(np.uint8)
 
 
 def _to_srgb(image: Image.Image, profile: bytes) -> Image.Image:
