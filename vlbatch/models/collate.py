@@ -1,4 +1,4 @@
-"""Processor outputs of single images → tensors of a batch, and features of vision batches → one."""
+"""Processor outputs of single images → tensors of a batch."""
 
 from __future__ import annotations
 
@@ -8,48 +8,35 @@ from typing import Any
 import torch
 
 
-def collate(rows: Sequence[Mapping[str, Any]], device: torch.device) -> dict[str, Any]:
-    """The outputs of several images as one batch: concatenated on dim 0 where they are tensors.
+def collate(
+    rows: Sequence[Mapping[str, Any]], device: torch.device, dtype: torch.dtype
+) -> dict[str, Any]:
+    """The outputs of several images as one batch: concatenated on dim 0 where they are tensors,
+    floating ones as `dtype`.
 
     Trailing dimensions are zero-padded to the largest: models that take a varying number of tiles
     strip such padding themselves (by tile masks, sizes or all-zero tiles).
     """
-    names = rows[0].keys()
-    return {name: _join([row[name] for row in rows], device) for name in names}
+    return {name: _join([row[name] for row in rows], device, dtype) for name in rows[0]}
 
 
-def _join(values: list[Any], device: torch.device) -> Any:
+def shapes(row: Mapping[str, Any]) -> tuple[tuple[int, ...], ...]:
+    """The trailing shapes of an image's outputs: equal ones are collated without padding."""
+    return tuple(tuple(v.shape[1:]) if torch.is_tensor(v) else () for v in row.values())
+
+
+def _join(values: list[Any], device: torch.device, dtype: torch.dtype) -> Any:
     if not torch.is_tensor(values[0]):
         return [item for value in values for item in value]
     shape = [max(sizes) for sizes in zip(*(v.shape[1:] for v in values), strict=True)]
-    return torch.cat([_pad(v, shape) for v in values]).to(device)
+    joined = torch.cat([_pad(value, shape) for value in values])
+    return joined.to(device, dtype if joined.is_floating_point() else None)
 
 
 def _pad(value: torch.Tensor, shape: list[int]) -> torch.Tensor:
+    """`value` [n, …] with zeros after each trailing dimension up to `shape`."""
     if list(value.shape[1:]) == shape:
         return value
     pads = [p for have, want in zip(value.shape[:0:-1], shape[::-1], strict=True)
             for p in (0, want - have)]  # fmt: skip
     return torch.nn.functional.pad(value, pads)
-
-
-def join_features(outputs: Sequence[Any]) -> Any:
-    """One image-feature output from those of several vision batches, in order.
-
-    `pooler_output` is a tensor [N, n, H] or a list of [n_i, H], `deepstack_features` (Qwen3-VL)
-    a list by layer of the same; the form that the model gave is kept, since its forward relies
-    on it.
-    """
-    if len(outputs) == 1:
-        return outputs[0]
-    joined = {"pooler_output": _cat([output.pooler_output for output in outputs])}
-    deep = [getattr(output, "deepstack_features", None) for output in outputs]
-    if deep[0] is not None:
-        joined["deepstack_features"] = [_cat(layer) for layer in zip(*deep, strict=True)]
-    return type(outputs[0])(**joined)
-
-
-def _cat(parts: Sequence[Any]) -> Any:
-    if torch.is_tensor(parts[0]):
-        return torch.cat(list(parts))
-    return [item for part in parts for item in part]

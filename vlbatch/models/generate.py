@@ -7,9 +7,8 @@ path of classes that hold state of their own, and the oracle for whatever is fas
 from __future__ import annotations
 
 import copy
-import inspect
 import threading
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import torch
@@ -18,14 +17,15 @@ from transformers import StoppingCriteria, StoppingCriteriaList
 from vlbatch.chat import prompt_style
 from vlbatch.config import Config
 from vlbatch.errors import ModelError
-from vlbatch.models.collate import collate, join_features
+from vlbatch.models.collate import collate, shapes
+from vlbatch.models.features import ImageEncoder, image_encoder
 from vlbatch.models.loading import LoadedModel, first_line
 from vlbatch.models.sampling import logits_processors, row_seed
 from vlbatch.records import Failure, FinishReason, Generation, ModelInput
 
 
 class ReferenceGenerator:
-    """Captions batches of `ModelInput`s of one prompt length.
+    """Captions batches of `ModelInput`s of one `batch_key`.
 
     num_batches: static batches run; vision_batches: images in each call of the vision tower
     (for a class whose tower can only run inside `generate`: rows of each call of `generate`).
@@ -39,19 +39,25 @@ class ReferenceGenerator:
         self._stop = StoppingCriteriaList([_Stopped(stop)])
         self._is_prefix = prompt_style(loaded.model_type).prefix
         self._generation_config = _generation_config(loaded.model, config)
-        self._encode = _image_encoder(loaded.model)
+        self._encode: ImageEncoder | None = image_encoder(loaded.model)
         self._eos = _stop_token_ids(loaded.model)
         self.num_batches = 0
         self.vision_batches: list[int] = []
 
     def batch_key(self, item: ModelInput) -> Hashable:
-        """Inputs of one key may go together: same prompt length, same outputs of the processor."""
-        return len(item.input_ids), tuple(item.tensors)
+        """Inputs of one key may go together: same prompt length, same outputs of the processor.
+
+        A class whose tower runs inside `generate` also wants them of one shape, since what it
+        would make of padding is not known.
+        """
+        of_one_shape = shapes(item.tensors) if self._encode is None else None
+        return len(item.input_ids), tuple(item.tensors), of_one_shape
 
     @torch.inference_mode()
     def generate(self, batch: Sequence[ModelInput]) -> list[Generation | Failure]:
-        """The captions of a batch, in order. Out of memory or an error in the model splits the
-        batch; a row that fails alone becomes a Failure. Raises `ModelError` on a device fault."""
+        """The captions of a batch, in order; once the run's stop event is set, whatever there is
+        of them. Out of memory or an error in the model halves the batch until the row at fault
+        stands alone and becomes a Failure. Raises `ModelError` on a device fault."""
         size = len(batch) if self._encode else min(len(batch), self._config.vision_batch_size)
         outcomes: list[Generation | Failure] = []
         for start in range(0, len(batch), size):
@@ -65,11 +71,10 @@ class ReferenceGenerator:
             raise ModelError(f"the device failed: {first_line(error)}") from error
         except torch.OutOfMemoryError as error:
             code, message = "out_of_memory", first_line(error)
-        except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        except Exception as error:  # code of any model class: what it raises is not ours to list
             code, message = "model_error", f"{type(error).__name__}: {first_line(error)}"
         if len(batch) == 1:
-            item = batch[0]
-            return [Failure(item.ref, "generate", code, message, item.width, item.height)]
+            return [_failure(batch[0], code, message)]
         half = len(batch) // 2
         return self._split_on_error(batch[:half]) + self._split_on_error(batch[half:])
 
@@ -84,49 +89,49 @@ class ReferenceGenerator:
             stopping_criteria=self._stop,
         )
         new_ids = output[:, output.shape[1] - watch.num_steps :].tolist()
-        rows = zip(batch, new_ids, watch.broken_rows(), strict=True)
+        rows = zip(batch, new_ids, watch.broken_steps(), strict=True)
         return [self._outcome(item, ids, broken) for item, ids, broken in rows]
 
     def _inputs(self, batch: Sequence[ModelInput]) -> dict[str, Any]:
         """The keyword arguments of `generate`: prompts, and pixels or the features made of them."""
         ids = torch.tensor([item.input_ids for item in batch], device=self._device)
         inputs: dict[str, Any] = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        tensors = [item.tensors for item in batch]
         if self._encode is None:
             self.vision_batches.append(len(batch))
-            return inputs | self._collate(batch)
+            return inputs | collate(tensors, self._device, self._model.dtype)
+        counts = [item.num_image_tokens for item in batch]
         size = self._config.vision_batch_size
-        features = []
-        for start in range(0, len(batch), size):
-            part = self._collate(batch[start : start + size])
-            self.vision_batches.append(len(batch[start : start + size]))
-            features.append(self._encode(part))
-        rest = [{k: v for k, v in i.tensors.items() if not k.startswith("pixel")} for i in batch]
-        inputs |= collate(rest, self._device)
-        return inputs | {"mm_encoder_outputs": {"image": join_features(features)}}
+        features, sizes = self._encode(tensors, counts, size)
+        self.vision_batches += sizes
+        rest = [{k: v for k, v in row.items() if not k.startswith("pixel")} for row in tensors]
+        inputs |= collate(rest, self._device, self._model.dtype)
+        return inputs | {"mm_encoder_outputs": {"image": features}}
 
-    def _collate(self, batch: Sequence[ModelInput]) -> dict[str, Any]:
-        tensors = collate([item.tensors for item in batch], self._device)
-        dtype = self._model.dtype
-        return {
-            name: value.to(dtype) if torch.is_tensor(value) and value.is_floating_point() else value
-            for name, value in tensors.items()
-        }
-
-    def _outcome(self, item: ModelInput, ids: list[int], broken: bool) -> Generation | Failure:
-        if broken:
-            message = "the model's logits are not finite for this image"
-            return Failure(
-                item.ref, "generate", "not_finite", message, item.width, item.height
-            )
-        end = next((n for n, token in enumerate(ids) if token in self._eos), None)
-        reason: FinishReason = "length" if end is None else "stop"
+    def _outcome(
+        self, item: ModelInput, ids: list[int], broken: int | None
+    ) -> Generation | Failure:
+        """One row's result: `ids` its new tokens, then padding; `broken` its first broken step."""
+        end = next((n for n, token in enumerate(ids) if token in self._eos), len(ids))
+        if broken is not None and broken <= end:
+            return _failure(item, "not_finite", "the model's logits are not finite for this image")
         token_ids = tuple(ids[:end])
         shown = (*item.input_ids, *token_ids) if self._is_prefix else token_ids
         text = self._tokenizer.decode(shown, skip_special_tokens=True).strip()
         return Generation(
-            item.ref, item.prompt_name, text, token_ids, reason, len(item.input_ids),
-            item.num_image_tokens, item.width, item.height,
+            item.ref, item.prompt_name, text, token_ids, self._finish_reason(end, len(ids)),
+            len(item.input_ids), item.num_image_tokens, item.width, item.height,
         )  # fmt: skip
+
+    def _finish_reason(self, end: int, num_steps: int) -> FinishReason:
+        """`end` is the index of the stop token, or `num_steps` where there is none.
+
+        Classes that force a stop token at the last step allowed (BART's, so Florence-2) cut a
+        caption there as any other class does, which is `length`.
+        """
+        is_forced = self._generation_config.forced_eos_token_id is not None
+        last = self._config.max_new_tokens - 1 if is_forced else num_steps
+        return "stop" if end < min(last, num_steps) else "length"
 
 
 class _Stopped(StoppingCriteria):  # type: ignore[misc]
@@ -139,15 +144,18 @@ class _Stopped(StoppingCriteria):  # type: ignore[misc]
         return torch.full((input_ids.shape[0],), self._stop.is_set(), device=input_ids.device)
 
 
+def _failure(item: ModelInput, code: str, message: str) -> Failure:
+    return Failure(item.ref, "generate", code, message, item.width, item.height)
+
+
 def _generation_config(model: Any, config: Config) -> Any:
     """The model's own settings, with the run's: greedy or sampled by our processors, no beams."""
     generation = copy.deepcopy(model.generation_config)
     generation.max_new_tokens = config.max_new_tokens
     generation.max_length = None
-    generation.min_length = 0
     generation.do_sample = False
-    generation.num_beams = 1
     generation.temperature = generation.top_p = generation.top_k = None
+    generation.num_beams = 1
     generation.early_stopping = False
     generation.length_penalty = 1.0
     if config.repetition_penalty is not None:
@@ -165,20 +173,3 @@ def _stop_token_ids(model: Any) -> frozenset[int]:
     eos = model.generation_config.eos_token_id
     eos = text_config.eos_token_id if eos is None else eos
     return frozenset([] if eos is None else eos if isinstance(eos, list) else [eos])
-
-
-def _image_encoder(model: Any) -> Any:
-    """A function from collated processor outputs to image features, or None where the class
-    can't take features made beforehand (encoder-decoders and classes with a `generate` of
-    their own)."""
-    base = model.base_model
-    takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
-    if not takes_features or not hasattr(base, "get_image_features"):
-        return None
-    names = set(inspect.signature(base.get_image_features).parameters)
-
-    def encode(tensors: Mapping[str, Any]) -> Any:
-        arguments = {name: value for name, value in tensors.items() if name in names}
-        return base.get_image_features(**arguments, return_dict=True)
-
-    return encode

@@ -22,21 +22,24 @@ from vlbatch.config import Config
 
 
 class StepWatch(LogitsProcessor):  # type: ignore[misc]
-    """Counts the steps and remembers the rows whose logits were not finite (-inf is a ban)."""
+    """Counts the steps, and remembers for each row the first whose logits no token can be taken
+    from: a NaN, a +inf, or nothing but bans (-inf)."""
 
     def __init__(self) -> None:
         self.num_steps = 0
-        self._broken: torch.Tensor | None = None
+        self._broken: list[torch.Tensor] = []
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         self.num_steps += 1
-        broken = (scores.isnan() | scores.isposinf()).any(dim=-1)
-        self._broken = broken if self._broken is None else self._broken | broken
+        self._broken.append(~scores.amax(dim=-1).isfinite())
         return scores
 
-    def broken_rows(self) -> list[bool]:
-        """Whether each row of the batch ever had a NaN or +inf."""
-        return [] if self._broken is None else self._broken.tolist()
+    def broken_steps(self) -> list[int | None]:
+        """The step at which each row of the batch broke first; None for a sound row."""
+        if not self._broken:
+            return []
+        rows = torch.stack(self._broken, dim=1).tolist()
+        return [row.index(True) if True in row else None for row in rows]
 
 
 class GumbelNoise(LogitsProcessor):  # type: ignore[misc]
@@ -46,7 +49,7 @@ class GumbelNoise(LogitsProcessor):  # type: ignore[misc]
         self._generators = [torch.Generator().manual_seed(seed) for seed in row_seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        vocab = scores.shape[-1]
+        vocab = scores.shape[-1]  # scores: [B, vocab]
         uniform = torch.stack([torch.rand(vocab, generator=g) for g in self._generators])
         tiny = torch.finfo(torch.float32).tiny
         gumbel = -torch.log(-torch.log(uniform.clamp(min=tiny)).clamp(min=tiny))
@@ -59,15 +62,17 @@ def row_seed(seed: int, key: str, prompt_name: str) -> int:
     return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "big") >> 1
 
 
-def logits_processors(config: Config, row_seeds: Sequence[int]) -> tuple[StepWatch, object]:
+def logits_processors(
+    config: Config, row_seeds: Sequence[int]
+) -> tuple[StepWatch, LogitsProcessorList]:
     """The watch, and the list for `generate(logits_processor=…)`: greedy, or the row's sampling."""
     watch = StepWatch()
-    processors = [watch]
+    processors: list[LogitsProcessor] = [watch]
     if config.temperature > 0:
-        processors.append(TemperatureLogitsWarper(config.temperature))
+        processors.append(TemperatureLogitsWarper(float(config.temperature)))
         if config.top_k:
             processors.append(TopKLogitsWarper(config.top_k))
         if config.top_p < 1:
-            processors.append(TopPLogitsWarper(config.top_p))
+            processors.append(TopPLogitsWarper(float(config.top_p)))
         processors.append(GumbelNoise(row_seeds))
     return watch, LogitsProcessorList(processors)

@@ -1,0 +1,3 @@
+from tiny import tiny_folder
+
+__all__ = ["tiny_folder"]

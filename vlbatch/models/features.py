@@ -1,0 +1,79 @@
+"""Image features in vision batches, made before `generate` by the model's own tower."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from vlbatch.models.collate import collate
+
+
+class ImageEncoder:
+    """Processor outputs of single images → one feature output for all of them."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self._get_image_features = model.base_model.get_image_features
+        self._names = set(inspect.signature(self._get_image_features).parameters)
+
+    def __call__(
+        self, rows: Sequence[Mapping[str, Any]], counts: Sequence[int], batch_size: int
+    ) -> tuple[Any, list[int]]:
+        """The features of `rows` in order, and how many images each vision batch had.
+
+        counts: placeholders of each row. Raises `ValueError` where a row's features are of
+        another number: the model would shift the next rows' features into the gap.
+        """
+        outputs = []
+        for start in range(0, len(rows), batch_size):
+            part = slice(start, start + batch_size)
+            outputs.append(self._encode(rows[part]))
+            _check_counts(outputs[-1].pooler_output, counts[part])
+        sizes = [len(rows[s : s + batch_size]) for s in range(0, len(rows), batch_size)]
+        return join_features(outputs), sizes
+
+    def _encode(self, rows: Sequence[Mapping[str, Any]]) -> Any:
+        taken = [{k: v for k, v in row.items() if k in self._names} for row in rows]
+        tensors = collate(taken, self._model.device, self._model.dtype)
+        return self._get_image_features(**tensors, return_dict=True)
+
+
+def image_encoder(model: Any) -> ImageEncoder | None:
+    """The encoder of a class whose `generate` takes features made beforehand, else None."""
+    takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
+    has_tower = hasattr(model.base_model, "get_image_features")
+    return ImageEncoder(model) if takes_features and has_tower else None
+
+
+def _check_counts(features: Any, counts: Sequence[int]) -> None:
+    """`features`: tensor [N, n, H] or list of [n_i, H], an element an image or a tile."""
+    found = [feature.shape[:-1].numel() for feature in features]
+    if len(found) == len(counts) and found != list(counts):
+        raise ValueError(f"features of the images: {found}, placeholders: {list(counts)}")
+    if sum(found) != sum(counts):
+        raise ValueError(f"features of the images: {sum(found)}, placeholders: {sum(counts)}")
+
+
+def join_features(outputs: Sequence[Any]) -> Any:
+    """One image-feature output from those of several vision batches, in order.
+
+    `pooler_output` is a tensor [N, n, H] or a list of [n_i, H], `deepstack_features` (Qwen3-VL)
+    a list by layer of the same; the form that the model gave is kept, since its forward relies
+    on it.
+    """
+    if len(outputs) == 1:
+        return outputs[0]
+    joined = {"pooler_output": _cat([output.pooler_output for output in outputs])}
+    deep = [getattr(output, "deepstack_features", None) for output in outputs]
+    if deep[0] is not None:
+        joined["deepstack_features"] = [_cat(layer) for layer in zip(*deep, strict=True)]
+    return type(outputs[0])(**joined)
+
+
+def _cat(parts: Sequence[Any]) -> Any:
+    if torch.is_tensor(parts[0]):
+        return torch.cat(list(parts))
+    return [item for part in parts for item in part]
