@@ -243,7 +243,7 @@ def _check(name: str, option: Option, kind: Any, value: Any) -> None:
     if kind in (int, float) and not _is_number(kind, value):
         word = "a whole number" if kind is int else "a number"
         raise UsageError(f"{flag(name)}: {value!r} is not {word}.")
-    if kind is tuple[str, ...] and isinstance(value, str):
+    if kind == tuple[str, ...] and isinstance(value, str):
         raise UsageError(f"{flag(name)}: give a list of texts, not one text.")
     outside = (
         (option.min is not None and value < option.min)

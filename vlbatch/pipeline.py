@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeVar, cast
 
 from vlbatch.batching import batches
 from vlbatch.config import Config
-from vlbatch.errors import Interrupted, ModelError, UsageError, VlbatchError
+from vlbatch.errors import Interrupted, ModelError, VlbatchError
 from vlbatch.host import END, Host, Process
 from vlbatch.models.loading import LoadedModel, ModelSource, load_model, resolve_device
 from vlbatch.models.stub import StubModel
@@ -73,7 +73,6 @@ def caption(
         items = sink.pending(itertools.islice(iter(plan.inputs), config.limit))
         first = interruptible(lambda: next(items, None), stop)
         if first is None:
-            _check_not_empty(plan, sink)
             progress.set_total(sink.skipped, sink.skipped)
         else:
             loaded = interruptible(
@@ -176,9 +175,11 @@ def _drain(
     """What is in the queue, as much at a time as is there, until `END` or `GRACE` after a stop."""
     stopped_at: float | None = None
     while True:
-        group, is_end = _take_all(results)
+        group, end = _take_all(results)
         yield group
-        if is_end:
+        if isinstance(end, BaseException):
+            raise end
+        if end is END:
             return
         if stop.is_set():
             halt.set()
@@ -187,21 +188,19 @@ def _drain(
                 return
 
 
-def _take_all(results: queue.Queue[Any]) -> tuple[list[Generation | Failure], bool]:
+def _take_all(results: queue.Queue[Any]) -> tuple[list[Generation | Failure], object]:
+    """(outcomes, what ended them): `END`, an exception that ends the run, or None."""
     group: list[Generation | Failure] = []
     try:
         item = results.get(timeout=0.1)
-        while True:
-            if item is END:
-                return group, True
-            if isinstance(item, BaseException):
-                raise item
+        while isinstance(item, Generation | Failure):
             group.append(item)
             if len(group) == _NUM_RESULTS:
-                return group, False
+                return group, None
             item = results.get_nowait()
     except queue.Empty:
-        return group, False
+        return group, None
+    return group, item
 
 
 class RowJoiner:
@@ -275,14 +274,9 @@ def _count(plan: Plan, sink: Sink, progress: Progress, stop: threading.Event) ->
         total = plan.inputs.count(stop)
     except VlbatchError:
         return
-    limit = plan.config.limit
     if total is not None:
-        progress.set_total(total if limit is None else min(total, limit), sink.skipped)
-
-
-def _check_not_empty(plan: Plan, sink: Sink) -> None:
-    if sink.skipped == 0:
-        raise UsageError(f"{' '.join(plan.config.inputs)}: held no inputs.")
+        total = min(total, plan.config.limit or total)
+        progress.set_total(total, min(sink.rows_before, total))
 
 
 def device_name(device: str) -> str:

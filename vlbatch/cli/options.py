@@ -88,7 +88,7 @@ def _click_option(name: str, option: Option, kind: Any) -> Callable[..., Any]:
         facts["is_flag"] = True
     else:
         facts |= {"type": _click_type(option, kind), "metavar": option.metavar}
-        facts["multiple"] = kind is tuple[str, ...]
+        facts["multiple"] = kind == tuple[str, ...]
         facts["show_default"] = default not in (None, ())
     return click.option(_switch(name, kind), *option.flags, name, **facts)
 

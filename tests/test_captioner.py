@@ -1,0 +1,112 @@
+"""The Python API: any kind of image, records as they finish, one bad image no exception."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from vlbatch import Captioner
+from vlbatch.config import api_options
+from vlbatch.errors import UsageError, VlbatchError
+from vlbatch.records import CaptionRecord
+
+
+def png(colour: tuple[int, int, int]) -> bytes:
+    buffer = io.BytesIO()
+    Image.new("RGB", (9, 7), colour).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def by_index(records: Iterator[CaptionRecord]) -> list[CaptionRecord]:
+    return sorted(records, key=lambda record: record.index)
+
+
+def test_every_kind_of_image(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png((255, 0, 0)))
+    grey = np.full((7, 9), 128, np.uint8)
+    red = np.zeros((7, 9, 3), np.uint8)
+    red[..., 0] = 255
+    clear = Image.new("RGBA", (9, 7), (0, 0, 0, 0))
+    with Captioner("stub:colour", chunk_size=3) as captioner:
+        records = by_index(captioner([
+            str(tmp_path / "a.png"), tmp_path / "a.png", png((0, 0, 255)),
+            Image.new("RGB", (9, 7), (0, 255, 0)), red, grey, clear,
+        ]))  # fmt: skip
+    colours = [(record.caption or "").split("#")[1][:6] for record in records]
+    assert colours == ["ff0000", "ff0000", "0000ff", "00ff00", "ff0000", "808080", "ffffff"]
+    assert [(record.width, record.height) for record in records] == [(9, 7)] * 7
+
+
+def test_a_bad_image_is_a_record(tmp_path: Path) -> None:
+    images = ["nowhere.png", b"junk", np.zeros((3, 3), np.float32), object(), png((1, 2, 3))]
+    with Captioner("stub:colour") as captioner:
+        records = by_index(captioner(images))  # type: ignore[arg-type]
+    assert [record.error is None for record in records] == [False] * 4 + [True]
+    assert records[0].error is not None
+    assert records[0].error["code"] == "not_found"
+
+
+def test_a_caller_s_picture_is_not_changed() -> None:
+    image = Image.new("RGBA", (9, 7), (0, 0, 0, 0))
+    with Captioner("stub:colour") as captioner:
+        list(captioner([image]))
+    assert image.mode == "RGBA"
+
+
+def test_prompts_for_all_or_for_each() -> None:
+    image = png((1, 2, 3))
+    with Captioner("stub:colour") as captioner:
+        one = by_index(captioner([image] * 2, "two {words}"))
+        each = by_index(captioner([image] * 2, ["one", "now three words"]))
+        with pytest.raises(ValueError, match="prompts"):
+            list(captioner([image] * 3, ["one", "two"]))
+    assert [record.tokens["prompt"] for record in one if record.tokens] == [2, 2]
+    assert [record.tokens["prompt"] for record in each if record.tokens] == [1, 3]
+
+
+def test_images_are_read_as_needed() -> None:
+    taken = 0
+
+    def endless() -> Iterator[bytes]:
+        nonlocal taken
+        while True:
+            taken += 1
+            yield png((1, 2, 3))
+
+    with Captioner("stub:colour", chunk_size=2) as captioner:
+        records = captioner(endless())
+        for _ in range(5):
+            next(records)
+        records.close()
+        assert taken < 2000
+        assert len(list(captioner([png((1, 2, 3))]))) == 1  # free again after an early end
+
+
+def test_one_call_at_a_time() -> None:
+    with Captioner("stub:colour") as captioner:
+        first = captioner([png((1, 2, 3))] * 2)
+        next(first)
+        with pytest.raises(VlbatchError, match="busy"):
+            next(captioner([png((1, 2, 3))]))
+        first.close()
+
+
+def test_options_are_checked() -> None:
+    with pytest.raises(UsageError, match="max_tokens"):
+        Captioner("stub:colour", max_tokens=3)
+    with pytest.raises(UsageError, match="--top-p"):
+        Captioner("stub:colour", top_p=0)
+    with pytest.raises(UsageError, match="no such folder"):
+        Captioner("./no-such-model")
+    assert {"prompt", "max_new_tokens", "device"} <= set(api_options())
+
+
+def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:
+    with Captioner("stub:colour") as captioner:
+        assert len(list(captioner([png((1, 2, 3))] * 3, show_progress=True))) == 3
+    assert "3/3" in capsys.readouterr().err
