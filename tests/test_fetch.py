@@ -98,10 +98,9 @@ class Handler(BaseHTTPRequestHandler):
         self.close_connection = True
 
     def answer_gzip(self, argument: str) -> None:
-        body = gzip.compress(BODY if argument != "bomb" else bytes(100 << 20))
-        self.send(
-            200, body[:-20] + bytes(20) if argument == "lie" else body, Content_Encoding="gzip"
-        )
+        plain = bytes(100 << 20) if argument == "bomb" else BODY
+        body = plain if argument == "lie" else gzip.compress(plain)
+        self.send(200, body, Content_Encoding="gzip")
 
     def answer_chunks(self, argument: str) -> None:
         self.send(200, b"", Content_Length="", Transfer_Encoding="chunked")

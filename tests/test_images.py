@@ -99,8 +99,14 @@ def test_each_format_is_decoded(fmt: str, options: dict[str, Any]) -> None:
 def test_fast_jpeg_equals_pillow() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (37, 53, 3), np.uint8)
     smooth = Image.fromarray(noise).resize((530, 370))
-    for subsampling in ("4:4:4", "4:2:2", "4:2:0"):
-        data = encoded(smooth, "JPEG", quality=90, subsampling=subsampling)
+    for options in (
+        {"subsampling": "4:4:4"},
+        {"subsampling": "4:2:2"},
+        {"subsampling": "4:2:0"},
+        {"keep_rgb": True},
+        {"progressive": True},
+    ):
+        data = encoded(smooth, "JPEG", quality=90, **options)
         with Image.open(io.BytesIO(data)) as reference:
             assert np.array_equal(np.asarray(picture(data)), np.asarray(reference))
 
@@ -226,6 +232,14 @@ def test_upright_turns_a_copy() -> None:
     image.getexif()[0x0112] = 6
     assert upright(image).size == (32, 64)
     assert image.size == (64, 32)
+
+
+def test_what_is_upright_stays_so() -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6
+    for fmt in ("JPEG", "PNG"):
+        once = picture(encoded(red_left(), fmt, exif=exif, icc_profile=swapped_profile()))
+        assert np.array_equal(np.asarray(upright(once)), np.asarray(once))
 
 
 def swapped_profile() -> bytes:

@@ -102,7 +102,7 @@ def upright(image: Image.Image) -> Image.Image:
     """
     _quieten_pillow()
     image.load()
-    return _turn(_to_rgb(image), _orientation(image))
+    return _finished(_to_rgb(image), _orientation(image))
 
 
 def _decode(data: bytes, max_pixels: int) -> Image.Image:
@@ -116,7 +116,7 @@ def _decode(data: bytes, max_pixels: int) -> Image.Image:
     rgb = _fast_jpeg(data, opened)
     if rgb is not None:
         profile = opened.info.get("icc_profile")
-        return _turn(_to_srgb(rgb, profile) if profile else rgb, _orientation(opened))
+        return _finished(_to_srgb(rgb, profile) if profile else rgb, _orientation(opened))
     try:
         return upright(opened)
     except Exception as error:  # Pillow's decoders raise nearly every kind, down to TypeError
@@ -181,9 +181,12 @@ def _orientation(image: Image.Image) -> int:
         return 1
 
 
-def _turn(image: Image.Image, orientation: int) -> Image.Image:
+def _finished(image: Image.Image, orientation: int) -> Image.Image:
+    """`image` turned, without what would have it turned or converted once more."""
     turn = _TURNS.get(orientation)
-    return image if turn is None else image.transpose(turn)
+    image = image if turn is None else image.transpose(turn)
+    image.info = {}
+    return image
 
 
 def _to_rgb(image: Image.Image) -> Image.Image:

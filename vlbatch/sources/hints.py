@@ -24,6 +24,12 @@ def nearest(word: str, words: Iterable[str]) -> str:
 
 def no_such_file(path: str) -> UsageError:
     """The error of a path that is not there: names the part that is missing, and a near name."""
+    try:
+        os.stat(path)
+    except PermissionError:
+        return UsageError(f"{path!r}: can't be read: permission denied")
+    except (OSError, ValueError):
+        pass
     folder, name = os.path.split(path.rstrip("/") or path)
     while folder and not os.path.isdir(folder):
         folder, name = os.path.split(folder)

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Literal
 
 from vlbatch.errors import UsageError, VlbatchError
@@ -15,7 +15,7 @@ from vlbatch.records import Failure, ImageRef, is_url
 from vlbatch.sources.hints import nearest, no_such_file, unknown_scheme
 from vlbatch.sources.keys import Keys
 from vlbatch.sources.kinds import FolderSource, GlobSource, ListSource, OneSource, Source
-from vlbatch.sources.lists import LIST_SUFFIXES, BadRow, ListFormat, list_format
+from vlbatch.sources.lists import LIST_SUFFIXES, BadRow, ListFormat, Row, list_format
 from vlbatch.sources.scan import IMAGE_SUFFIXES, LeftOut, has_glob, suffix_of
 
 #: Files that hold many images in a form that is not read.
@@ -161,24 +161,20 @@ class Inputs:
 
     def _refs(self, left_out: LeftOut) -> Iterator[ImageRef | Failure]:
         index = 0
-        keys = Keys() if self._may_repeat() else None
-        repeat = 1
+        unique = Keys().unique if self._may_repeat() else _as_it_is
         for source in self._sources:
             base = source.base
-            for row in source.rows(left_out):
+            for row in _readable(source, left_out):
                 if isinstance(row, BadRow):
-                    uri = f"{source.given}:{row.line}"
-                    key, fields = uri, row.fields
-                else:
-                    key, uri, fields = row
-                if keys is not None:
-                    key, repeat = keys.unique(key)
-                ref = ImageRef(index, key, uri, base, fields, repeat)
-                index += 1
-                if isinstance(row, BadRow):
+                    name = f"{source.given}:{row.line}"
+                    key, repeat = unique(name)
+                    ref = ImageRef(index, key, name, base, row.fields, repeat)
                     yield Failure(ref, "source", row.code, row.message)
                 else:
-                    yield ref
+                    given, uri, fields = row
+                    key, repeat = unique(given)
+                    yield ImageRef(index, key, uri, base, fields, repeat)
+                index += 1
 
     def _may_repeat(self) -> bool:
         return len(self._sources) > 1 or isinstance(self._sources[0], ListSource)
@@ -188,18 +184,33 @@ class Inputs:
         return [source.describe() for source in self._sources]
 
     def count(self, stop: threading.Event) -> int | None:
-        """How many inputs there are, by a pass of its own; None for stdin or once `stop` is set."""
+        """How many inputs there are, by a pass of its own. None if it can't be known: for standard
+        input, once `stop` is set, or where an INPUT can't be read to its end.
+        """
         if self.has_stdin:
             return None
         total = 0
-        left_out = LeftOut()
-        for source in self._sources:
-            rows = source.rows(left_out)
+        rows = chain.from_iterable(_readable(source, LeftOut()) for source in self._sources)
+        try:
             while step := sum(1 for _ in islice(rows, 1000)):
                 total += step
                 if stop.is_set():
                     return None
+        except VlbatchError:
+            return None
         return total
+
+
+def _as_it_is(key: str) -> tuple[str, int]:
+    return key, 1
+
+
+def _readable(source: Source, left_out: LeftOut) -> Iterator[Row]:
+    """The rows of `source`. Raises VlbatchError if it is gone or can't be read any more."""
+    try:
+        yield from source.rows(left_out)
+    except OSError as error:
+        raise VlbatchError(f"{source.given!r}: can't be read: {error.strerror}") from error
 
 
 def _common_columns(sources: Sequence[Source]) -> frozenset[str] | None:

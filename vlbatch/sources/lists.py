@@ -31,7 +31,7 @@ LIST_SUFFIXES: Mapping[str, ListFormat] = {
     ".ndjson": "jsonl",
 }
 
-#: Columns taken for the image when none is named, the first of these that is there.
+#: Columns taken for the image when none is named, in any case, the first of these that is there.
 IMAGE_COLUMNS = (
     "image", "image_path", "path", "file", "file_name", "filename", "url", "image_url", "uri",
 )  # fmt: skip
@@ -63,11 +63,10 @@ Row = tuple[str, str, Mapping[str, str]] | BadRow
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """The columns of a list that matter: of the image, of the key (None: the image's), and all."""
+    """The columns of a list that hold the image and the row's key (None: the image as given)."""
 
     image: str
     key: str | None
-    names: Sequence[str]
 
 
 def open_list(path: str) -> IO[bytes]:
@@ -229,13 +228,14 @@ def choose_columns(
         if column is not None and names.count(column) != 1:
             trouble = "comes twice" if column in names else "is not there" + nearest(column, names)
             raise UsageError(f"{name}: column {column!r} ({option}) {trouble}. Columns: {found}")
-    image = image_col or next((n for n in IMAGE_COLUMNS if n in names), None)
+    lowered = {n.lower(): n for n in reversed(names)}
+    image = image_col or next((lowered[n] for n in IMAGE_COLUMNS if n in lowered), None)
     if image is None:
         raise UsageError(
             f"{name}: no column is known to hold images. Columns: {found} (a header row is "
             "needed). Name it with --image-col (or --url-col)"
         )
-    return Columns(image, key_col, names)
+    return Columns(image, key_col)
 
 
 def jsonl_head(
