@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "vlbatch"
 #: Lower number = lower layer. A module imports its own layer's package or lower ones only.
 LAYERS = {
     "errors": 0, "records": 0, "config": 1, "demo": 1,
-    "fetch": 2, "images": 2, "sink": 2, "progress": 2, "chat": 2, "prompts": 2,
+    "fetch": 2, "images": 2, "sink": 2, "displays": 1, "progress": 2, "chat": 2, "prompts": 2,
     "sources": 3, "processing": 3, "models": 3,
     "host": 4, "batching": 5,
     "plan": 6, "pipeline": 7,
@@ -20,8 +20,8 @@ LAYERS = {
 }  # fmt: skip
 
 #: Stages that know no torch, and the command line, which loads it only inside a command.
-NO_TORCH = ("errors", "records", "config", "sources", "fetch", "images", "sink", "progress",
-            "chat", "prompts", "host", "batching", "plan", "pipeline", "cli")  # fmt: skip
+NO_TORCH = ("errors", "records", "config", "sources", "fetch", "images", "sink", "displays",
+            "progress", "chat", "prompts", "host", "batching", "plan", "pipeline", "cli")  # fmt: skip
 
 
 def imports(path: Path, *, top_level_only: bool) -> set[str]:

@@ -92,7 +92,7 @@ class Config:
     )  # fmt: skip
     raw_prompt: bool = _option(
         False, "prompt", "Give the prompt to the model's processor as it is: no chat template, "
-        "special tokens and task tokens (Florence-2's <OD>) keep their meaning.",
+        "special tokens and task tokens (Florence-2's `<OD>`) keep their meaning.",
         identity=True, api=True,
     )  # fmt: skip
 

@@ -6,29 +6,28 @@ elsewhere, one JSON object a line for programs. A stderr that is closed or full 
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import re
 import sys
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TextIO, cast
+from typing import Any, TextIO
 
+from vlbatch.displays import (
+    OTHER,
+    Mode,
+    clock_text,
+    json_line,
+    kinds,
+    one_line,
+    open_display,
+    pick_mode,
+)
 from vlbatch.records import CaptionRecord
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
-
-Mode = Literal["auto", "rich", "plain", "json", "none"]
-
 MAX_ERROR_KINDS = 50
-OTHER = "other"
 _WINDOW_SECONDS = 60.0
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +73,7 @@ class Progress:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         stream = sys.stderr if stream is None else stream
-        self.mode = _pick_mode(stream) if mode == "auto" else mode
+        self.mode = pick_mode(stream) if mode == "auto" else mode
         self._clock = clock
         self._loaded_at = clock()
         self._done = self._failed = self._skipped = self._output_tokens = 0
@@ -84,7 +83,7 @@ class Progress:
         self._stages: Mapping[str, float] = {}
         self._loading: tuple[str, float] | None = None  # what, since when
         self._pace = _Pace(self._loaded_at)
-        self._display = _open_display(self.mode, stream, interval, self._state)
+        self._display = open_display(self.mode, stream, interval, self._state)
 
     def __enter__(self) -> Progress:
         return self
@@ -94,7 +93,7 @@ class Progress:
 
     def loading(self, text: str) -> None:
         """Says that something slow has begun, such as loading a model."""
-        self._loading = _one_line(text), self._clock()
+        self._loading = one_line(text), self._clock()
         self._display.show(*self._state())
 
     def loaded(self, seconds: float, text: str) -> None:
@@ -102,7 +101,7 @@ class Progress:
         self._loading = None
         self._loaded_at = self._clock()
         self._pace = _Pace(self._loaded_at)
-        self._display.show("loaded", {"text": _one_line(text), "seconds": round(seconds, 3)})
+        self._display.show("loaded", {"text": one_line(text), "seconds": round(seconds, 3)})
 
     def set_total(self, total: int | None, skipped: int) -> None:
         """Sets how many inputs there are in all (None: unknown), and how many were done before."""
@@ -131,7 +130,7 @@ class Progress:
 
     def notice(self, text: str) -> None:
         """Prints a line, above the live display if there is one."""
-        self._display.show("notice", {"text": _one_line(text)})
+        self._display.show("notice", {"text": one_line(text)})
 
     @property
     def counts(self) -> Counts:
@@ -157,10 +156,10 @@ class Progress:
         """
         if self.mode == "none":
             return ""
-        counts, name = self.counts, "stdout" if output == "-" else _one_line(output)
+        counts, name = self.counts, "stdout" if output == "-" else one_line(output)
         text = _summary(counts, name)
         if self.mode == "json":
-            return _json_line("summary", {"output": output, "text": text} | _facts(counts))
+            return json_line("summary", {"output": output, "text": text} | _facts(counts))
         return text
 
     def close(self) -> None:
@@ -198,173 +197,6 @@ class _Pace:
         return num_left * (now - since) / (rows - rows_then) if rows > rows_then else None
 
 
-class _Unbreakable:
-    """A text stream whose failures don't matter: nobody may be there to read.
-
-    `sys.stderr` is None in a process that was started without one.
-    """
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream: Any = stream
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self._stream.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            self._stream.flush()
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
-
-
-State = Callable[[], tuple[str, dict[str, Any]]]
-
-
-class _Display(Protocol):
-    def show(self, event: str, facts: Mapping[str, Any]) -> None: ...
-    def close(self) -> None: ...
-
-
-class _Log:
-    """Lines: each event as `line` puts it ("" for none), the state every `interval` seconds.
-
-    Without an interval there is no thread, and nothing to close.
-    """
-
-    def __init__(
-        self,
-        stream: TextIO,
-        line: Callable[[str, Mapping[str, Any]], str],
-        interval: float | None,
-        state: State,
-    ) -> None:
-        self._stream = stream
-        self._line = line
-        self._closed = threading.Event()
-        self._ticker: threading.Thread | None = None
-        if interval is not None:
-            self._ticker = threading.Thread(
-                target=self._tick, args=(interval, state), name="vlbatch-progress", daemon=True
-            )
-            self._ticker.start()
-
-    def show(self, event: str, facts: Mapping[str, Any]) -> None:
-        if line := self._line(event, facts):
-            self._stream.write(line + "\n")
-            self._stream.flush()
-
-    def close(self) -> None:
-        self._closed.set()
-        if self._ticker is not None:
-            self._ticker.join(1.0)  # no line after the summary; a stuck stderr is not waited for
-
-    def _tick(self, interval: float, state: State) -> None:
-        while not self._closed.wait(interval):
-            self.show(*state())
-
-
-class _Live:
-    """rich's live display, drawn four times a second from the state."""
-
-    def __init__(self, stream: TextIO, state: State) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        console = Console(file=cast(TextIO, _Unbreakable(stream)), force_terminal=True)
-        self._state = state
-        self._live = Live(
-            console=console, get_renderable=self._render, transient=True,
-            redirect_stdout=False, redirect_stderr=stream is sys.stderr,
-        )  # fmt: skip
-        self._live.start()
-
-    def show(self, event: str, facts: Mapping[str, Any]) -> None:
-        from rich.text import Text
-
-        if event == "loaded":
-            self._live.console.print(Text(_loaded_text(facts), style="dim"))
-        elif event == "notice":
-            self._live.console.print(Text(facts["text"]), soft_wrap=True)
-
-    def close(self) -> None:
-        self._live.stop()
-
-    def _render(self) -> RenderableType:
-        from rich.console import Group
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-        from rich.text import Text
-
-        event, facts = self._state()
-        if event == "loading":
-            return Text(_loading_text(facts))
-        finished = facts["done"] + facts["failed"] + facts["skipped"]
-        total = facts["total"]
-        head = Table.grid(padding=(0, 2))
-        head.add_row(
-            ProgressBar(total=total, completed=finished, width=24, pulse=total is None),
-            f"{finished:,}" + ("" if total is None else f"/{total:,}"),
-            Text(f"{facts['failed']:,} failed", style="red" if facts["failed"] else "dim"),
-            f"{facts['rate']:.1f} images/s",
-            f"eta {_clock_text(facts['eta'])}",
-        )
-        lines = [
-            "  ".join(f"{name} {fill:.0%}" for name, fill in facts["stages"].items()),
-            _kinds(facts["errors"]),
-        ]
-        return Group(head, *(Text(line, style="dim") for line in lines if line))
-
-
-def _open_display(mode: Mode, stream: TextIO, interval: float, state: State) -> _Display:
-    if mode == "rich":
-        return _Live(stream, state)
-    line = {"plain": _plain_line, "json": _json_line, "none": _notice_line}[mode]
-    every = None if mode == "none" else interval
-    return _Log(cast(TextIO, _Unbreakable(stream)), line, every, state)
-
-
-def _pick_mode(stream: TextIO) -> Mode:
-    try:
-        live = stream.isatty() and os.environ.get("TERM") != "dumb"
-    except (AttributeError, ValueError):  # absent, closed
-        live = False
-    return "rich" if live else "plain"
-
-
-def _json_line(event: str, facts: Mapping[str, Any]) -> str:
-    return json.dumps({"event": event, "time": round(time.time(), 3)} | dict(facts))
-
-
-def _notice_line(event: str, facts: Mapping[str, Any]) -> str:
-    return str(facts["text"]) if event == "notice" else ""
-
-
-def _plain_line(event: str, facts: Mapping[str, Any]) -> str:
-    now = time.strftime("%H:%M:%S")
-    if event == "notice":
-        return str(facts["text"])
-    if event == "loading":
-        return f"{now} {_loading_text(facts)}"
-    if event == "loaded":
-        return f"{now} {_loaded_text(facts)}"
-    shown = ("done", "failed", "skipped", "total")
-    numbers = [f"{name}={facts[name]}" for name in shown if facts[name] is not None]
-    fills = [f"{name}={fill:.2f}" for name, fill in facts["stages"].items()]
-    pace = [f"{facts['rate']:.1f} images/s", f"eta={_clock_text(facts['eta'])}"]
-    return " ".join([now, *numbers, *pace, *fills])
-
-
-def _loaded_text(facts: Mapping[str, Any]) -> str:
-    return f"{facts['text']} ({facts['seconds']:.1f} s)"
-
-
-def _loading_text(facts: Mapping[str, Any]) -> str:
-    return f"{facts['text']} …" + (f" {facts['seconds']:.0f} s" if facts["seconds"] >= 1 else "")
-
-
 def _facts(counts: Counts) -> dict[str, Any]:
     facts = asdict(counts)
     return {k: round(v, 3) if isinstance(v, float) else v for k, v in facts.items()}
@@ -381,33 +213,12 @@ def _num_output(tokens: Mapping[str, Any]) -> int:
 def _summary(counts: Counts, output: str) -> str:
     parts = [f"{counts.done:,} captioned"]
     if counts.failed:
-        parts.append(f"{counts.failed:,} failed ({_kinds(counts.errors)})")
+        parts.append(f"{counts.failed:,} failed ({kinds(counts.errors)})")
     if counts.skipped:
         parts.append(f"{counts.skipped:,} done before")
     line = f"{', '.join(parts)} → {output} in {_duration(counts.seconds)}"
     return line + (f" ({counts.rate:.1f} images/s)" if counts.rate else "")
 
 
-def _kinds(errors: Mapping[str, int], shown: int = 5) -> str:
-    """`fetch.timeout 22, decode.truncated 9`: the most frequent, the rest as `other`."""
-    ranked = sorted((kind for kind in errors if kind != OTHER), key=lambda k: -errors[k])
-    rest = errors.get(OTHER, 0) + sum(errors[kind] for kind in ranked[shown:])
-    texts = [f"{kind} {errors[kind]:,}" for kind in ranked[:shown]]
-    return ", ".join(texts + [f"{OTHER} {rest:,}"] * bool(rest))
-
-
 def _duration(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 60 else _clock_text(seconds)
-
-
-def _clock_text(seconds: float | None) -> str:
-    """`1:02:03`, or `?` for None."""
-    if seconds is None:
-        return "?"
-    minutes, second = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{second:02}"
-
-
-def _one_line(text: str) -> str:
-    """`text` without control characters: names of files may hold some."""
-    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text.strip())
+    return f"{seconds:.1f} s" if seconds < 60 else clock_text(seconds)

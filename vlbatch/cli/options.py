@@ -62,11 +62,14 @@ def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def option_rows() -> Iterator[tuple[str, str, str, str]]:
     """(group, option, default, help) of every option, for the README's table."""
     for name, option, kind in schema():
-        names = " ".join(sorted((*option.flags, _switch(name, kind)), key=len))
+        short = [given for given in option.flags if not given.startswith("--")]
+        long = [given for given in option.flags if given.startswith("--")]
+        names = " ".join([*short, _switch(name, kind), *long])
         words = choices(kind)
         value = "|".join(words) if words else option.metavar or ""
         default = defaults()[name]
-        shown = "" if default in (None, (), False) else "on" if default is True else str(default)
+        shown = "on" if default is True else "" if default in (None, ()) else str(default)
+        shown = "" if default is False else shown
         yield GROUPS[option.group], f"{names} {value}".strip(), shown, option.help
 
 

@@ -1,0 +1,1 @@
+"""Benchmarks that a reader can repeat, each with `python -m vlbatch.bench.NAME`."""
