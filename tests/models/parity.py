@@ -176,7 +176,7 @@ class Ours:
     def with_logits(
         self, items: Sequence[ModelInput], monkeypatch: Any, **options: Any
     ) -> dict[int, Caption]:
-        """As `captions`, with each row's logits, seen by a wrapper around the model's `generate`."""
+        """As `captions`, with each row's logits, seen by a wrapper around `generate`."""
         seen: dict[int, Caption] = {}
         generate, batches = self.loaded.model.generate, []
         run = ReferenceGenerator._run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -16,6 +17,9 @@ from vlbatch.models.stub import STUB_NAME
 if TYPE_CHECKING:
     import torch
 
+#: Seconds that the model hub may take to answer whether it has a model.
+_HUB_TIMEOUT = 5.0
+
 _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 
 
@@ -23,7 +27,7 @@ _PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json")
 class ModelSource:
     """A model that exists, before anything of it is loaded.
 
-    name: as in the run's manifest; location: folder or hub id for transformers.
+    name: as given, and in the run's manifest; location: folder or hub id for transformers.
     model_type: the class by its config (`idefics3`, `qwen2_5_vl`, …).
     """
 
@@ -66,7 +70,8 @@ def find_model(config: Config) -> ModelSource:
     folder = Path(name).expanduser()
     if folder.exists() or _looks_like_path(name):
         return ModelSource(name, str(folder), _check_folder(name, folder))
-    return ModelSource(name, name, _model_type(_hub_config(name, config.revision)))
+    location, path = _hub_config(name, config.revision)
+    return ModelSource(name, location, _model_type(path))
 
 
 def _looks_like_path(name: str) -> bool:
@@ -107,47 +112,50 @@ def _model_type(path: Path) -> str:
         raise UsageError(f"--model: {path} is not a model's config (no model_type).") from None
 
 
-def _hub_config(name: str, revision: str | None) -> Path:
-    """The path of the model's `config.json` in the hub's cache, fetched if it is not there."""
-    from huggingface_hub import hf_hub_download
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        GatedRepoError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
+def _hub_config(name: str, revision: str | None) -> tuple[str, Path]:
+    """(location, path of its `config.json`) of a hub model.
+
+    A hub that can't be reached is asked once, for at most `_HUB_TIMEOUT` seconds. Then a model in
+    the cache is used as a folder, so that no file of it is asked for again.
+    """
+    from huggingface_hub import errors as hub
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
 
     try:
-        return Path(hf_hub_download(name, "config.json", revision=revision))
-    except HFValidationError:
-        raise UsageError(f"--model {name}: neither a folder nor a valid hub id.") from None
-    except GatedRepoError:
-        raise UsageError(
+        get_hf_file_metadata(
+            hf_hub_url(name, "config.json", revision=revision), timeout=_HUB_TIMEOUT
+        )
+        return name, Path(hf_hub_download(name, "config.json", revision=revision))
+    except hub.HFValidationError:
+        message = f"--model {name}: neither a folder nor a valid hub id."
+    except hub.GatedRepoError:
+        message = (
             f"--model {name}: access is restricted; accept its terms on the hub and log in "
             "with `hf auth login` (or set HF_TOKEN)."
-        ) from None
-    except RevisionNotFoundError:
-        raise UsageError(f"--revision {revision}: {name} has no such revision.") from None
-    except LocalEntryNotFoundError:
-        raise UsageError(_no_hub(name)) from None
-    except RepositoryNotFoundError:
-        raise UsageError(
-            f"--model {name}: the hub has no such model (or it is private: `hf auth login`)."
-        ) from None
-    except EntryNotFoundError:
-        raise UsageError(f"--model {name}: its repository has no config.json.") from None
-    except Exception as error:  # the hub's client lets errors of its transport through
-        raise UsageError(f"{_no_hub(name)} ({type(error).__name__})") from None
+        )
+    except hub.RevisionNotFoundError:
+        message = f"--revision {revision}: {name} has no such revision."
+    except hub.RepositoryNotFoundError:
+        message = f"--model {name}: the hub has no such model (or it is private: `hf auth login`)."
+    except hub.RemoteEntryNotFoundError:
+        message = f"--model {name}: its repository has no config.json."
+    except Exception as error:  # no network: the hub's client lets its transport's errors through
+        path = _cached_config(name, revision)
+        if path is not None:
+            return str(path.parent), path
+        message = (
+            f"--model {name}: not in the local cache, and the model hub can't be reached "
+            f"({type(error).__name__}). Give the folder of a downloaded model (--model "
+            "/path/to/model), or point HF_HOME (or HF_HUB_CACHE) at a cache that holds it."
+        )
+    raise UsageError(message)
 
 
-def _no_hub(name: str) -> str:
-    return (
-        f"--model {name}: not in the local cache, and the model hub can't be reached. Give the "
-        "folder of a downloaded model (--model /path/to/model), or point HF_HOME (or "
-        "HF_HUB_CACHE) at a cache that holds it."
-    )
+def _cached_config(name: str, revision: str | None) -> Path | None:
+    from huggingface_hub import try_to_load_from_cache
+
+    path = try_to_load_from_cache(name, "config.json", revision=revision)
+    return Path(path) if isinstance(path, str) else None
 
 
 def resolve_device(config: Config) -> tuple[str, str]:
@@ -216,22 +224,36 @@ def load_model(source: ModelSource, config: Config, device: str, dtype: str) -> 
     from transformers import AutoModelForImageTextToText
 
     try:
-        model = AutoModelForImageTextToText.from_pretrained(
+        model, info = AutoModelForImageTextToText.from_pretrained(
             source.location,
             revision=config.revision,
             trust_remote_code=config.trust_remote_code,
             attn_implementation=config.attn_implementation,
             dtype=dtype if dtype == "auto" else getattr(torch, dtype),
             use_safetensors=True,
+            output_loading_info=True,
         )
+        _check_complete(source, info)
         model = model.eval().to(device)
     except torch.OutOfMemoryError:
         raise ModelError(
             f"--model {source.name}: its weights don't fit into the memory of {device}."
         ) from None
+    except UsageError:
+        raise
     except Exception as error:  # transformers raises OSError, ValueError, KeyError, ImportError …
         raise UsageError(f"--model {source.name}: can't be loaded: {first_line(error)}") from None
     return LoadedModel(model, processor, source.model_type, model.device, model.dtype)
+
+
+def _check_complete(source: ModelSource, info: Mapping[str, Any]) -> None:
+    """transformers draws weights that a checkpoint lacks at random, and captions with them."""
+    missing = sorted([*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])])
+    if missing:
+        raise UsageError(
+            f"--model {source.name}: the checkpoint lacks {len(missing)} of the model's weights "
+            f"({missing[0]}, …)."
+        )
 
 
 def quiet_transformers() -> None:

@@ -50,10 +50,12 @@ class GumbelNoise(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         vocab = scores.shape[-1]  # scores: [B, vocab]
-        uniform = torch.stack([torch.rand(vocab, generator=g) for g in self._generators])
-        tiny = torch.finfo(torch.float32).tiny
-        gumbel = -torch.log(-torch.log(uniform.clamp(min=tiny)).clamp(min=tiny))
-        return scores.float() + gumbel.to(scores.device)
+        # Doubles: with 24 random bits a large vocabulary would meet the ends of the range.
+        uniform = torch.stack(
+            [torch.rand(vocab, generator=g, dtype=torch.float64) for g in self._generators]
+        )
+        gumbel = -torch.log(-torch.log(uniform))
+        return scores.float() + gumbel.to(scores.device, torch.float32)
 
 
 def row_seed(seed: int, key: str, prompt_name: str) -> int:
