@@ -16,9 +16,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
-from vlbatch.fetch import Fetcher, clean_url, local_path
+from vlbatch.fetch import Fetcher, FetchError, clean_url, local_path
 from vlbatch.images import decode
 from vlbatch.records import DecodedImage, Failure, ImageBytes, ImageRef, public_uri
 
@@ -349,7 +351,15 @@ def test_no_server_and_no_host(fetcher: Fetcher) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["http://", "http:///x", "http://host:99999/", "http://[::1", "http://a..b/", "http://\ud800/"],
+    [
+        "http://",
+        "http:/x",
+        "http:///x",
+        "http://host:99999/",
+        "http://[::1",
+        "http://a..b/",
+        "http://\ud800/",
+    ],
 )
 def test_invalid_urls(fetcher: Fetcher, url: str) -> None:
     assert failed(fetcher, url).code == "invalid_url"
@@ -370,6 +380,17 @@ def test_url_is_escaped_once(fetcher: Fetcher, server: Server, given: str, asked
     """B14."""
     uri = " " + server.url + given.strip(" ")
     assert got(fetcher, uri).decode() == asked
+
+
+@given(st.text())
+def test_cleaning_a_url_twice_changes_nothing(rest: str) -> None:
+    try:
+        once = clean_url("http://host/" + rest)
+    except FetchError:
+        return
+    assert clean_url(once) == once
+    assert once.isascii()
+    assert not set(once) & set(" \t\r\n#")
 
 
 def test_password_is_sent_but_never_told(fetcher: Fetcher, server: Server) -> None:

@@ -27,7 +27,6 @@ from vlbatch.records import Failure, ImageBytes, ImageRef, is_url
 
 MAX_FILE_BYTES = 512 << 20
 MAX_BODY_BYTES = 64 << 20
-
 USER_AGENT = f"vlbatch/{__version__} (+image captioning in bulk)"
 
 #: Seconds for connecting, and between two reads.
@@ -36,7 +35,6 @@ _MAX_REDIRECTS = 10
 #: The longest wait that a server may ask for, in seconds.
 _MAX_RETRY_AFTER = 30.0
 _CHUNK = 1 << 16
-
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _UNSAFE = re.compile(r"[^\x21-\x7e]+")
 
@@ -52,7 +50,7 @@ _ERRNO_CODES = {
 }  # fmt: skip
 
 
-class _FetchError(Exception):
+class FetchError(Exception):
     """Ends one attempt; `retry_after` is what the server asked for, in seconds."""
 
     def __init__(self, code: str, message: str, status: int = 0, retry_after: float = -1) -> None:
@@ -88,8 +86,8 @@ class Fetcher:
         try:
             data = self._remote(ref.uri.strip()) if is_url(ref.uri.strip()) else self._file(ref)
             if not data:
-                raise _FetchError("empty", "no bytes")
-        except _FetchError as error:
+                raise FetchError("empty", "no bytes")
+        except FetchError as error:
             detail = {"status": error.status} if error.status else {}
             return Failure(ref, "fetch", error.code, str(error), detail=detail)
         return ImageBytes(ref, data)
@@ -106,21 +104,18 @@ class Fetcher:
         try:
             path = local_path(ref.uri)
         except ValueError as error:
-            raise _FetchError("invalid_url", str(error)) from error
+            raise FetchError("invalid_url", str(error)) from error
         paths = [path]
         if ref.base and not os.path.isabs(path):
             paths.append(f"{ref.base}/{path}")
         for candidate in paths:
             try:
                 return read_file(candidate, self._max_file_bytes)
-            except _FetchError as error:
+            except FetchError as error:
                 failure = error
                 if error.code != "not_found":
                     break
-        scheme = _SCHEME.match(ref.uri)
-        if failure.code == "not_found" and scheme and not ref.uri.lower().startswith("file:"):
-            raise _FetchError("unsupported_scheme", f"{scheme[0]} can't be fetched")
-        raise failure
+        raise (failure.code == "not_found" and _other_scheme(ref.uri)) or failure
 
     def _remote(self, url: str) -> bytes:
         url = clean_url(url)
@@ -128,7 +123,7 @@ class Fetcher:
         for attempt in range(self._retries + 1):
             try:
                 return self._attempt(url, end)
-            except _FetchError as error:
+            except FetchError as error:
                 backoff = 0.5 * 2**attempt + random.uniform(0, 0.5)
                 wait = backoff if error.retry_after < 0 else error.retry_after
                 late = time.monotonic() + wait >= end or wait > _MAX_RETRY_AFTER
@@ -145,14 +140,14 @@ class Fetcher:
                 return self._body(response, end)
         except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
             code, message = _explain(error)
-            raise _FetchError(code, message) from error
+            raise FetchError(code, message) from error
         except (ValueError, UnicodeError) as error:  # an unparsable Location
-            raise _FetchError("redirect", "the server redirects to an invalid URL") from error
+            raise FetchError("redirect", "the server redirects to an invalid URL") from error
 
     def _body(self, response: requests.Response, end: float) -> bytes:
         """The decoded body. A read returns what has come, so that a drip can't outlast `end`."""
         limit = self._max_body_bytes
-        too_large = _FetchError("too_large", f"the body is over {limit} bytes")
+        too_large = FetchError("too_large", f"the body is over {limit} bytes")
         if _number(response.headers.get("Content-Length", "")) > limit:
             raise too_large
         data = bytearray()
@@ -161,7 +156,7 @@ class Fetcher:
             if len(data) > limit:
                 raise too_large
             if time.monotonic() > end:
-                raise _FetchError("timeout", f"not finished within {self._deadline:g} s")
+                raise FetchError("timeout", f"not finished within {self._deadline:g} s")
         return bytes(data)
 
     def _session(self) -> requests.Session:
@@ -172,9 +167,8 @@ class Fetcher:
             session.headers["User-Agent"] = self._user_agent
             session.headers["Accept"] = "image/*,*/*;q=0.8"
             session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-            adapter = HTTPAdapter(pool_connections=8, pool_maxsize=1)  # of one thread
-            session.mount("http://", adapter)
-            session.mount("https://", adapter)
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, HTTPAdapter(pool_connections=8, pool_maxsize=1))
             with self._lock:
                 self._sessions.append(session)
         return session
@@ -192,21 +186,21 @@ def read_file(path: str, limit: int) -> bytes:
                 data += file.read(limit + 1 - len(data))
     except OSError as error:
         code = _ERRNO_CODES.get(error.errno or 0, "io_error")
-        raise _FetchError(code, (error.strerror or "can't be read").lower()) from error
+        raise FetchError(code, (error.strerror or "can't be read").lower()) from error
     except ValueError as error:
-        raise _FetchError("invalid_path", "no file can have this name") from error
+        raise FetchError("invalid_path", "no file can have this name") from error
     if len(data) > limit:
-        raise _FetchError("too_large", f"the file is over {limit} bytes")
+        raise FetchError("too_large", f"the file is over {limit} bytes")
     return data
 
 
 def _check_regular(status: os.stat_result, limit: int) -> None:
     if stat.S_ISDIR(status.st_mode):
-        raise _FetchError("is_a_directory", "this is a folder")
+        raise FetchError("is_a_directory", "this is a folder")
     if not stat.S_ISREG(status.st_mode):
-        raise _FetchError("not_a_file", "not a regular file")
+        raise FetchError("not_a_file", "not a regular file")
     if status.st_size > limit:
-        raise _FetchError("too_large", f"the file is over {limit} bytes")
+        raise FetchError("too_large", f"the file is over {limit} bytes")
 
 
 def local_path(uri: str) -> str:
@@ -225,6 +219,17 @@ def local_path(uri: str) -> str:
     return os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
 
 
+def _other_scheme(uri: str) -> FetchError | None:
+    """The error of a URI that is neither a path nor a valid `file:` or http(s) URI."""
+    match = _SCHEME.match(uri)
+    scheme = match[0].lower() if match else "file:"
+    if scheme == "file:":
+        return None
+    if scheme in ("http:", "https:"):
+        return FetchError("invalid_url", "not a valid URL")
+    return FetchError("unsupported_scheme", f"{scheme} can't be fetched")
+
+
 def clean_url(url: str) -> str:
     """`url` without fragment, what is not allowed in it escaped once; escapes in it are kept."""
     try:
@@ -233,7 +238,7 @@ def clean_url(url: str) -> str:
             raise ValueError("no host")
         path, query = (_UNSAFE.sub(_escaped, part) for part in (parts.path, parts.query))
     except ValueError as error:  # lone surrogates as well
-        raise _FetchError("invalid_url", "not a valid URL") from error
+        raise FetchError("invalid_url", "not a valid URL") from error
     return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
 
 
@@ -247,7 +252,7 @@ def _check_status(response: requests.Response) -> None:
         return
     code = "redirect" if status < 400 else _STATUS_CODES.get(status, "http")
     wait = _retry_after(response.headers.get("Retry-After", ""))
-    raise _FetchError(code, f"the server answers {status}", status, wait)
+    raise FetchError(code, f"the server answers {status}", status, wait)
 
 
 def _retry_after(value: str) -> float:
@@ -267,7 +272,6 @@ def _number(value: str) -> float:
 _CAUSES: tuple[tuple[type[BaseException], str, str], ...] = (
     (urllib3.exceptions.NameResolutionError, "dns", "the host name can't be resolved"),
     (urllib3.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
-    (requests.exceptions.SSLError, "tls", "no secure connection: certificate or protocol"),
     (requests.TooManyRedirects, "redirect", f"over {_MAX_REDIRECTS} redirects"),
     (requests.exceptions.InvalidSchema, "redirect", "redirected to what is not http(s)"),
     (requests.exceptions.InvalidURL, "invalid_url", "not a valid URL"),
