@@ -1,4 +1,4 @@
-"""Prompts: templates with fields of the row, and the ways a model class wants to be asked.
+"""Prompts: templates with fields of the row, named or not, from options or a file.
 
 A template is text with `{field}` places, filled from the columns of the row's list and from the
 path (`{filename}`, `{stem}`, `{dir}`). What comes out of a field is never looked into again.
@@ -7,10 +7,10 @@ path (`{filename}`, `{stem}`, `{dir}`). What comes out of a field is never looke
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from pathlib import Path, PurePosixPath
+from pathlib import Path, PurePath, PurePosixPath
 from string import Formatter
 from urllib.parse import unquote, urlsplit
 
@@ -18,11 +18,11 @@ import yaml
 
 from vlbatch.config import DEFAULT_PROMPT, Config
 from vlbatch.errors import UsageError
-from vlbatch.records import ONLY_PROMPT, Failure, ImageRef, is_url
+from vlbatch.records import ONLY_PROMPT, Failure, ImageRef, is_url, public_text
 
 PATH_FIELDS = frozenset({"filename", "stem", "dir"})
 
-_NAMED = re.compile(r"([A-Za-z_][\w-]*)=(.*)", re.DOTALL)
+_NAME = re.compile(r"[A-Za-z_][\w-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,10 @@ class PromptSet:
         """Each prompt's text for one row, or why there is none."""
         values = path_fields(ref.uri) | dict(ref.fields)
         try:
-            return {name: template.fill(values) for name, template in self.templates.items()}
+            return {
+                name: public_text(template.fill(values))
+                for name, template in self.templates.items()
+            }
         except KeyError as error:
             message = f"this row has no field {error.args[0]!r}, which the prompt names"
             return Failure(ref, "prompt", "missing_field", message)
@@ -115,11 +118,11 @@ def is_default(config: Config) -> bool:
 
 def path_fields(uri: str) -> dict[str, str]:
     """`filename`, `stem` and `dir` (name of the folder) of a path or URL."""
-    path = PurePosixPath(unquote(urlsplit_path(uri)) if is_url(uri) else uri.replace("\\", "/"))
+    path = PurePosixPath(unquote(_url_path(uri))) if is_url(uri) else PurePath(uri)
     return {"filename": path.name, "stem": path.stem, "dir": path.parent.name}
 
 
-def urlsplit_path(url: str) -> str:
+def _url_path(url: str) -> str:
     """The path of a URL; the whole text of one that can't be parsed."""
     try:
         return urlsplit(url).path
@@ -130,15 +133,15 @@ def urlsplit_path(url: str) -> str:
 def _named(prompts: Sequence[str]) -> dict[str, str]:
     named: dict[str, str] = {}
     for prompt in prompts:
-        match = _NAMED.fullmatch(prompt)
-        if match is None:
+        name, equals, text = prompt.partition("=")
+        if not equals or not _NAME.fullmatch(name):
             raise UsageError(
                 f"--prompt {prompt!r}: several prompts want a name each: --prompt brief='…' "
                 "--prompt full='…'."
             )
-        if match[1] in named:
-            raise UsageError(f"--prompt: the name {match[1]!r} is given twice.")
-        named[match[1]] = match[2]
+        if name in named:
+            raise UsageError(f"--prompt: the name {name!r} is given twice.")
+        named[name] = text
     return named
 
 
@@ -149,29 +152,38 @@ def _read_prompt_file(path: Path) -> dict[str, str]:
         raise UsageError(f"--prompt-file {path}: {error.strerror or error}.") from None
     except UnicodeDecodeError:
         raise UsageError(f"--prompt-file {path}: is not UTF-8 text.") from None
-    if path.suffix.lower() not in {".yaml", ".yml"}:
-        return {ONLY_PROMPT: text.rstrip("\r\n")}
-    return _yaml_prompts(path, text)
+    texts = {ONLY_PROMPT: text.rstrip("\r\n")}
+    if path.suffix.lower() in {".yaml", ".yml"}:
+        texts = _yaml_prompts(path, text)
+    if not any(texts.values()):
+        raise UsageError(f"--prompt-file {path}: holds no prompt.")
+    return texts
 
 
 def _yaml_prompts(path: Path, text: str) -> dict[str, str]:
     try:
+        node = yaml.compose(text, yaml.SafeLoader)
         data = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise UsageError(f"--prompt-file {path}: {' '.join(str(error).split())}.") from None
     if isinstance(data, str):
         return {ONLY_PROMPT: data}
-    is_mapping = isinstance(data, dict) and data
-    if not is_mapping or not all(isinstance(v, str) for v in _flat(data)):
+    if not _is_prompts(data):
         raise UsageError(
             f"--prompt-file {path}: must be a text or a mapping of names to texts "
             "(brief: Describe this image briefly.)."
         )
+    if isinstance(node, yaml.MappingNode) and len(node.value) != len(data):
+        raise UsageError(f"--prompt-file {path}: a name is given twice.")
     return dict(data)
 
 
-def _flat(data: Mapping[str, str]) -> Iterable[object]:
-    return [*data.keys(), *data.values()]
+def _is_prompts(data: object) -> bool:
+    return (
+        isinstance(data, dict)
+        and all(isinstance(name, str) and _NAME.fullmatch(name) for name in data)
+        and all(isinstance(text, str) for text in data.values())
+    )
 
 
 def _escape(text: str) -> str:
