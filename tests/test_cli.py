@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 from conftest import Cli, make_pictures, read_rows, stub_caption_has
+from PIL import Image
 
 STUB = ("-m", "stub:colour")
 
 
 def test_help_is_quick_and_imports_no_torch() -> None:
-    code = "import sys; sys.argv = ['vlbatch', '--help']\n"
-    code += "from vlbatch.cli.main import main\n"
-    code += "try: main()\nexcept SystemExit: pass\n"
-    code += "heavy = {'torch', 'transformers', 'torchvision', 'rich', 'requests'} & set(sys.modules)\n"
-    code += "assert not heavy, heavy"
+    code = (
+        "import sys; sys.argv = ['vlbatch', '--help']\n"
+        "from vlbatch.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'torch', 'transformers', 'torchvision', 'requests'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
     for command in ("'--help'", "'caption', '--help'"):
         script = code.replace("'--help'", command)
         seconds = []
@@ -237,10 +240,10 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(
     cli: Cli, tmp_path: Path, number: signal.Signals
 ) -> None:
     make_pictures(tmp_path / "imgs", 3000)
-    command = [sys.executable, "-m", "vlbatch.cli.main", "caption", "imgs", "-o", "out.jsonl", *STUB]
+    args = ("caption", "imgs", "-o", "out.jsonl", *STUB)
     with subprocess.Popen(
-        [*command, "--chunk-size", "1"], cwd=tmp_path, stderr=subprocess.PIPE,
-        start_new_session=True,
+        [sys.executable, "-m", "vlbatch.cli.main", *args, "--chunk-size", "1"],
+        cwd=tmp_path, stderr=subprocess.PIPE, start_new_session=True,
     ) as process:  # fmt: skip
         output = tmp_path / "out.jsonl"
         deadline = time.monotonic() + 60
@@ -255,7 +258,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(
         said = process.stderr.read().decode()
     assert "The same command goes on" in said
     assert 0 < len(read_rows(output)) < 3000
-    ran = cli("caption", "imgs", "-o", "out.jsonl", *STUB)
+    ran = cli(*args)
     assert ran.code == 0
     assert [row["index"] for row in ran.rows()] == list(range(3000))
     assert all(stub_caption_has(row, row["index"]) for row in ran.rows())
@@ -305,7 +308,7 @@ def test_a_closed_stderr_does_not_end_it(tmp_path: Path) -> None:
 
 def test_any_locale_and_any_name(cli: Cli, tmp_path: Path) -> None:
     folder = os.fsencode(make_pictures(tmp_path / "imgs", 1))
-    os.rename(folder + b"/0.png", folder + b"/\xff na\xc3\xafve.png")  # noqa: PTH104
+    os.rename(folder + b"/0.png", folder + b"/\xff na\xc3\xafve.png")
     ran = cli("caption", "imgs", "-o", "out.jsonl", *STUB, LC_ALL="C", PYTHONUTF8="0")
     row = ran.rows()[0]
     assert stub_caption_has(row, 0)
@@ -318,3 +321,12 @@ def test_an_interrupt_names_nothing_of_ours(cli: Cli) -> None:
     ran = cli("captoin")
     assert ran.code == 2
     assert "captoin" in ran.stderr
+
+
+def test_libtiff_does_not_talk_over_us(cli: Cli, tmp_path: Path) -> None:
+    Image.new("RGB", (64, 64), (1, 2, 3)).save(tmp_path / "a.tif", compression="tiff_deflate")
+    data = (tmp_path / "a.tif").read_bytes()
+    (tmp_path / "cut.tif").write_bytes(data[:60] + b"\xff" * 20 + data[80:])
+    ran = cli("caption", "a.tif", "cut.tif", "-o", "out.jsonl", *STUB)
+    assert [row["error"] is None for row in ran.rows()] == [True, False]
+    assert len(ran.stderr.splitlines()) == 2  # loaded, summary

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import io
 import re
-import threading
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -21,16 +19,10 @@ import simplejpeg
 from PIL import Image, ImageCms, ImageFile, UnidentifiedImageError
 from PIL.ExifTags import Base
 
+from vlbatch.formats import FORMATS, RARE_JPEG, SUPPORTED, UNSUPPORTED, quieten
 from vlbatch.records import DecodedImage, Failure, ImageBytes
 
 MAX_PIXELS = 178_956_970
-
-#: What Pillow may try, with TGA (which has no signature) last. Formats that start programs (EPS) or
-#: only pretend to be decoded (HDF5, GRIB) are never tried.
-FORMATS = (
-    "JPEG", "PNG", "WEBP", "GIF", "BMP", "DIB", "TIFF", "AVIF", "ICO", "JPEG2000", "PPM", "PSD",
-    "QOI", "TGA",
-)  # fmt: skip
 
 _Transform = Callable[[Image.Image], Image.Image]
 
@@ -48,23 +40,6 @@ _TURNS = {
 #: Pixel modes that an ICC profile of each colour space fits.
 _ICC_MODES = {"RGB": ("RGB", "RGBA"), "GRAY": ("L", "LA"), "CMYK": ("CMYK",)}
 
-#: Signatures of the formats that are tried: bytes with one that can't be opened are corrupt.
-_SUPPORTED = re.compile(
-    rb"\xff\xd8\xff|\x89PNG\r\n\x1a\n|RIFF....WEBP|GIF8[79]a|BM.{12}|II\*\0|MM\0\*|II\+\0|MM\0\+"
-    rb"|....ftypavi[fs]|\0\0\x01\0|\xff\x4f\xff\x51|\0\0\0\x0cjP  |P[1-7]\s|8BPS|qoif",
-    re.DOTALL,
-)
-#: Signatures of pictures, documents and films in formats that are not read.
-_UNSUPPORTED = re.compile(
-    rb"....ftyp|\xff\x0a|\0\0\0\x0cJXL |\xef?\xbb?\xbf?\s*(<\?xml[^>]*>\s*)?(<!--.*?-->\s*)?"
-    rb"(<!DOCTYPE svg|<svg)|%!|\xc5\xd0\xd3\xc6|%PDF|\x89HDF|\xd7\xcd\xc6\x9a|GRIB|DDS |"
-    rb"SIMPLE  =|\x01\xda|v/1\x01|#\?RADIANCE|\x1aE\xdf\xa3|OggS|RIFF....AVI |\0\0\x01\xba",
-    re.DOTALL,
-)
-#: A JPEG frame that is lossless, hierarchical or not of 8 bits.
-_RARE_JPEG = re.compile(
-    rb"\xff([\xc3\xc5-\xc7\xcb\xcd-\xcf]|[\xc0-\xc2\xc9\xca]..[^\x08])", re.DOTALL
-)
 _TRUNCATED = re.compile("truncat|unexpected end|not enough|premature|incomplete|end of file", re.I)
 _BREAKS_OFF = "the file breaks off before its last pixel"
 _TOO_LARGE = re.compile("too large|exceeds limit|too big", re.I)
@@ -86,7 +61,7 @@ def decode(item: ImageBytes, *, max_pixels: int = MAX_PIXELS) -> DecodedImage | 
     more than `max_pixels` is refused before any pixel is decoded (Pillow's own limit, twice
     `Image.MAX_IMAGE_PIXELS`, holds as well). Never raises for bad bytes; any thread may call it.
     """
-    _quieten_pillow()
+    quieten()
     try:
         image = _decode(item.data, max_pixels)
     except _Refused as refused:
@@ -100,7 +75,7 @@ def upright(image: Image.Image) -> Image.Image:
 
     Raises what Pillow raises while it loads the pixels, and ValueError for a mode unknown to it.
     """
-    _quieten_pillow()
+    quieten()
     image.load()
     return _finished(_to_rgb(image), _orientation(image))
 
@@ -136,11 +111,11 @@ def _open(data: bytes) -> ImageFile.ImageFile:
 
 def _unidentified(data: bytes) -> tuple[str, str]:
     """Code and message of bytes that no decoder takes, by their signature."""
-    if data.startswith(b"\xff\xd8") and _RARE_JPEG.search(data):
+    if data.startswith(b"\xff\xd8") and RARE_JPEG.search(data):
         return "unsupported", "a JPEG of a rare kind: lossless, or not of 8 bits"
-    if _SUPPORTED.match(data):
+    if SUPPORTED.match(data):
         return "corrupt", "the header is damaged"
-    if _UNSUPPORTED.match(data[:4096]):
+    if UNSUPPORTED.match(data[:4096]):
         return "unsupported", "this format is not read"
     return "not_an_image", "not an image in any known format"
 
@@ -280,18 +255,3 @@ def _is_identity(transform: _Transform, mode: str) -> bool:
     grid = np.stack(np.meshgrid(levels, levels, levels), -1).reshape(levels.size, -1, 3)
     moved = np.asarray(transform(Image.fromarray(grid).convert(mode)))[..., :3]
     return int(np.abs(moved.astype(int) - grid).max()) <= 1
-
-
-_PILLOW_FILTER_LOCK = threading.Lock()
-
-
-def _quieten_pillow() -> None:
-    """Ignores Pillow's warnings: a picture is captioned or is an error row, and there are many.
-
-    `warnings.catch_warnings` is not safe with threads, so the filter is put in front once, and
-    again only where it is no longer in front.
-    """
-    first = warnings.filters[0] if warnings.filters else None
-    if first is None or first[0] != "ignore" or getattr(first[3], "pattern", None) != r"PIL\.":
-        with _PILLOW_FILTER_LOCK:
-            warnings.filterwarnings("ignore", module=r"PIL\.")
