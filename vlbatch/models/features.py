@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -31,7 +32,7 @@ class ImageEncoder:
         for start in range(0, len(rows), batch_size):
             part = slice(start, start + batch_size)
             outputs.append(self._encode(rows[part]))
-            _check_counts(outputs[-1].pooler_output, counts[part])
+            _check_counts(outputs[-1].pooler_output, rows[part], counts[part])
         sizes = [len(rows[s : s + batch_size]) for s in range(0, len(rows), batch_size)]
         return join_features(outputs), sizes
 
@@ -48,13 +49,22 @@ def image_encoder(model: Any) -> ImageEncoder | None:
     return ImageEncoder(model) if takes_features and has_tower else None
 
 
-def _check_counts(features: Any, counts: Sequence[int]) -> None:
-    """`features`: tensor [N, n, H] or list of [n_i, H], an element an image or a tile."""
+def _check_counts(features: Any, rows: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> None:
+    """`features`: tensor [N, n, H] or list of [n_i, H], an element an image or a tile of one."""
     found = [feature.shape[:-1].numel() for feature in features]
-    if len(found) == len(counts) and found != list(counts):
-        raise ValueError(f"features of the images: {found}, placeholders: {list(counts)}")
-    if sum(found) != sum(counts):
-        raise ValueError(f"features of the images: {sum(found)}, placeholders: {sum(counts)}")
+    tiles = [_num_tiles(row) for row in rows]
+    if len(found) != len(rows) and len(found) == sum(tiles):
+        ends = list(itertools.accumulate(tiles))
+        found = [sum(found[end - num : end]) for end, num in zip(ends, tiles, strict=True)]
+    is_by_image = len(found) == len(rows)
+    if (found != list(counts)) if is_by_image else (sum(found) != sum(counts)):
+        raise ValueError(f"features: {found}, placeholders of the images: {list(counts)}")
+
+
+def _num_tiles(row: Mapping[str, Any]) -> int:
+    """Tiles of one image: of `pixel_values` [1, tiles, 3, H, W]."""
+    pixels = row.get("pixel_values")
+    return int(pixels.shape[1]) if torch.is_tensor(pixels) and pixels.dim() == 5 else 1
 
 
 def join_features(outputs: Sequence[Any]) -> Any:
