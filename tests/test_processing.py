@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from PIL import Image
-from transformers import AutoProcessor
+from transformers import AddedToken, AutoProcessor
 
 sys.path.append(str(Path(__file__).parent / "models"))
 
@@ -23,7 +25,7 @@ from vlbatch.chat import prompt_style, styled_classes
 from vlbatch.errors import UsageError
 from vlbatch.processing import Processing
 from vlbatch.prompts import PromptSet, PromptTemplate
-from vlbatch.records import DecodedImage, Failure, ImageRef, ModelInput
+from vlbatch.records import DecodedImage, Failure, ImageRef, ModelInput, public_text
 
 __all__ = ["tiny_folder"]  # a fixture
 
@@ -109,6 +111,42 @@ def test_special_tokens_in_a_prompt_are_text(name: str, processor: Any, prompt: 
     asked = prompt.lower().replace(" ", "") if name in LOWER_CASE else prompt
     shown = tokenizer.decode(item.input_ids, skip_special_tokens=True)
     assert asked in (shown.replace(" ", "") if name in LOWER_CASE else shown)
+
+
+def test_special_token_in_other_letters(tiny_folder: Callable[[str], Path]) -> None:
+    """A token that its tokenizer looks for in the lower-case text is found in no other way."""
+    processor = AutoProcessor.from_pretrained(tiny_folder("blip"))
+    token = AddedToken("<mark>", special=True, normalized=True)
+    processor.tokenizer.add_tokens([token], special_tokens=True)
+    token_id = processor.tokenizer.convert_tokens_to_ids("<mark>")
+    assert token_id in processor.tokenizer("a <MARK> b")["input_ids"]
+    item = process(own("blip", processor), "a <MARK> b")
+    assert isinstance(item, ModelInput)
+    assert token_id not in item.input_ids
+
+
+@pytest.fixture(scope="module")
+def byte_level(tiny_folder: Callable[[str], Path]) -> list[Processing]:
+    """Classes whose tokenizer loses nothing of a text."""
+    return [
+        own(name, AutoProcessor.from_pretrained(tiny_folder(name)))
+        for name in ("qwen2_5_vl", "idefics3", "florence2")
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(parts=st.lists(st.sampled_from(SPECIALS) | st.text(max_size=6), max_size=5))
+def test_any_prompt_is_taken_to_the_letter(byte_level: list[Processing], parts: list[str]) -> None:
+    prompt = "".join(parts)
+    for processing in byte_level:
+        item, neutral = process(processing, prompt), process(processing, "x")
+        assert isinstance(item, ModelInput)
+        tokenizer = processing._processor.tokenizer
+        special = set(tokenizer.all_special_ids) | {item.input_ids[0]}
+        kept = [[i for i in ids if i in special] for ids in (item.input_ids, neutral.input_ids)]
+        assert kept[0] == kept[1]
+        before, after = tokenizer.decode(neutral.input_ids).rsplit("x", 1)
+        assert tokenizer.decode(item.input_ids) == before + public_text(prompt) + after
 
 
 def test_literal_prompt_is_spliced_exactly(name: str, processor: Any) -> None:
@@ -239,8 +277,8 @@ def test_several_prompts_and_one_bad_one(tiny_folder: Callable[[str], Path]) -> 
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% for part in m['content'] %}"
-    "{% if part['type'] == 'image' %}<image>{% else %}{{ m['role'] }} {{ part['text'] }} {% endif %}"
-    "{% endfor %}{% endfor %}"
+    "{% if part['type'] == 'image' %}<image>{% else %}"
+    "{{ m['role'] }} {{ part['text'] }} {% endif %}{% endfor %}{% endfor %}"
 )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from parity import FAMILIES, FEATURE_FAMILIES, NUM_TOKENS, Ours, Row, picture, set_stop_id
+from parity import FAMILIES, FEATURE_FAMILIES, NUM_TOKENS, Oracle, Ours, Row, picture, set_stop_id
 
 from vlbatch.config import Config
 from vlbatch.errors import ModelError
@@ -157,6 +157,18 @@ def _with_id(item: ModelInput, at: int, token: int, change: int) -> ModelInput:
     return dataclasses.replace(item, input_ids=ids, num_image_tokens=count)
 
 
+def test_what_may_go_together(ours: Ours) -> None:
+    """Equal lengths and outputs; equal shapes too where the class's tower runs in `generate`."""
+    (item,) = ours.inputs(ROWS[:1])
+    key = ours.generator().batch_key
+    longer = dataclasses.replace(item, input_ids=(*item.input_ids, 1))
+    fewer = dataclasses.replace(item, tensors={"pixel_values": item.tensors["pixel_values"]})
+    wider = _with_tensor(item, "pixel_values", lambda v: torch.cat([v, v], dim=-1))
+    assert key(item) == key(_with_tensor(item, "pixel_values", torch.zeros_like))
+    assert len({key(item), key(longer), key(fewer)}) == 3
+    assert (key(wider) == key(item)) == (ours.loaded.model_type in FEATURE_FAMILIES)
+
+
 def test_out_of_memory_halves_the_batch(llava: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
     items = llava.inputs(ROWS)
     expected = texts(captions(llava, items))
@@ -205,6 +217,21 @@ def test_stop_event_ends_the_batch_at_the_next_step(
     monkeypatch.setattr(StepWatch, "__call__", counted)
     generator.generate(ours.inputs(ROWS))
     assert len(steps) == 3
+
+
+def test_models_own_settings_are_kept_or_made_greedy(tiny_folder: Callable[[str], Path]) -> None:
+    """As real Florence-2 and Qwen2.5-VL have them: beams and sampling go, the rest stays."""
+    for name in ("llava", "florence2"):
+        oracle, ours = Oracle(name, tiny_folder(name)), Ours(name, tiny_folder(name))
+        plain = [oracle.caption(row).token_ids for row in ROWS]
+        for model in (oracle.model, ours.loaded.model):
+            generation = model.generation_config
+            generation.num_beams, generation.early_stopping = 3, True
+            generation.do_sample, generation.temperature, generation.top_k = True, 1e-6, 1
+            generation.no_repeat_ngram_size = 1
+        expected = [oracle.caption(row).token_ids for row in ROWS]
+        assert expected != plain
+        assert texts(captions(ours, ours.inputs(ROWS))) == expected
 
 
 def test_repetition_penalty_reaches_the_model(llava: Ours) -> None:
