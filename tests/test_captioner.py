@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -104,6 +106,19 @@ def test_options_are_checked() -> None:
     with pytest.raises(UsageError, match="no such folder"):
         Captioner("./no-such-model")
     assert {"prompt", "max_new_tokens", "device"} <= set(api_options())
+
+
+def test_the_interpreter_ends_cleanly_right_after(tmp_path: Path) -> None:
+    """A thread still inside torch when the interpreter went down aborted the process."""
+    code = (
+        "from vlbatch import Captioner\n"
+        "from vlbatch.demo import IMAGES_DIR\n"
+        "images = sorted(IMAGES_DIR.iterdir()) * 2\n"
+        "with Captioner(device='cpu', max_new_tokens=3) as captioner: list(captioner(images))\n"
+    )
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+        assert done.returncode == 0, done.stderr.decode()
 
 
 def test_progress_bar(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,8 +51,12 @@ class Host:
         self._next = threading.Lock()
         self._cores = threading.BoundedSemaphore(num_decode_threads or max(1, usable_cores() - 1))
         self._running = NUM_FETCH_THREADS
-        for number in range(NUM_FETCH_THREADS):
-            threading.Thread(target=self._work, name=f"vlbatch-host-{number}", daemon=True).start()
+        self.threads = [
+            threading.Thread(target=self._work, name=f"vlbatch-host-{number}", daemon=True)
+            for number in range(NUM_FETCH_THREADS)
+        ]
+        for thread in self.threads:
+            thread.start()
 
     def _work(self) -> None:
         try:

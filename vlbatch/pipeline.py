@@ -78,11 +78,15 @@ def caption(
             loaded = interruptible(
                 lambda: _load(plan.source, config, device, dtype, progress), stop
             )
-            threading.Thread(target=_count, args=(plan, sink, progress, stop), daemon=True).start()
+            ended = threading.Event()
+            threading.Thread(target=_count, args=(plan, sink, progress, ended), daemon=True).start()
             outcomes = run(
                 itertools.chain([first], items), plan.source, loaded, config, plan.asking, stop
             )
-            yield from _write(outcomes, plan, sink, progress)
+            try:
+                yield from _write(outcomes, plan, sink, progress)
+            finally:
+                ended.set()
             progress.set_total(progress.counts.total, sink.skipped)
         if plan.resume_by == "key" and config.limit is None and not stop.is_set() and sink.vanished:
             progress.notice(f"{sink.vanished} rows of {plan.output} have no input any more; kept.")
@@ -116,15 +120,24 @@ def run(
     process, generator = _model_halves(source, loaded, config, asking, halt)
     ready: queue.Queue[Any] = queue.Queue(config.chunk_size)
     results: queue.Queue[Any] = queue.Queue(_NUM_RESULTS)
-    Host(items, process, ready=ready, failed=results, stop=halt)
+    host = Host(items, process, ready=ready, failed=results, stop=halt)
     chunks = batches(ready, config.chunk_size, generator.batch_key, halt)
-    threading.Thread(
+    model = threading.Thread(
         target=_generate, args=(generator, chunks, results, halt), name="vlbatch-model", daemon=True
-    ).start()
+    )
+    model.start()
     try:
         yield from _drain(results, stop, halt)
     finally:
         halt.set()
+        _join([model, *host.threads], 0.2 if stop.is_set() else GRACE)
+
+
+def _join(threads: Sequence[threading.Thread], seconds: float) -> None:
+    """Waits for threads to end, so that none is inside torch while the interpreter goes down."""
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
 
 
 def _model_halves(
@@ -268,10 +281,10 @@ def interruptible(task: Callable[[], T], stop: threading.Event) -> T:
     raise Interrupted("interrupted")
 
 
-def _count(plan: Plan, sink: Sink, progress: Progress, stop: threading.Event) -> None:
+def _count(plan: Plan, sink: Sink, progress: Progress, ended: threading.Event) -> None:
     """Finds the number of inputs by a second pass, for the ETA."""
     try:
-        total = plan.inputs.count(stop)
+        total = plan.inputs.count(ended)
     except VlbatchError:
         return
     if total is not None:
