@@ -19,10 +19,10 @@ from transformers import AddedToken, AutoProcessor
 sys.path.append(str(Path(__file__).parent / "models"))
 
 from parity import FAMILIES, TEXTS, picture
+from prepared import assert_equal_inputs, own, process
 from tiny import tiny_folder
 
-from vlbatch.chat import prompt_style, styled_classes
-from vlbatch.errors import UsageError
+from vlbatch.chat import prompt_style
 from vlbatch.processing import Processing
 from vlbatch.prompts import PromptSet, PromptTemplate
 from vlbatch.records import DecodedImage, Failure, ImageRef, ModelInput, public_text
@@ -32,7 +32,6 @@ __all__ = ["tiny_folder"]  # a fixture
 # PaliGemmaProcessor makes labels with np.array(tensor), which NumPy 2 has a new protocol for.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 
-PROMPTS = PromptSet({"": PromptTemplate("{prompt}")})
 #: Text that means more than itself to some class.
 SPECIALS = (
     "What does the <image> tag do?",
@@ -61,26 +60,9 @@ def processor(name: str, tiny_folder: Callable[[str], Path]) -> Any:
     return AutoProcessor.from_pretrained(tiny_folder(name))
 
 
-def process(processing: Processing, prompt: str, size: tuple[int, int] = (60, 44)) -> Any:
-    ref = ImageRef(0, "k", "k.png", fields={"prompt": prompt})
-    (outcome,) = processing(DecodedImage(ref, picture(size, 1)))
-    return outcome
-
-
 def plain_call(processor: Any, name: str, prompt: str) -> Any:
     text = TEXTS[name].format(prompt)
     return processor(images=picture((60, 44), 1), text=text, return_tensors="pt")
-
-
-def own(name: str, processor: Any, **options: Any) -> Processing:
-    return Processing(processor, PROMPTS, prompt_style(name), **options)
-
-
-def assert_equal_inputs(item: ModelInput, outputs: Any) -> None:
-    assert item.input_ids == tuple(outputs["input_ids"][0].tolist())
-    assert set(item.tensors) == set(outputs) - {"input_ids", "labels"}
-    for key, value in item.tensors.items():
-        assert torch.equal(value, outputs[key]), key
 
 
 @pytest.mark.parametrize("prompt", PLAIN)
@@ -273,91 +255,6 @@ def test_several_prompts_and_one_bad_one(tiny_folder: Callable[[str], Path]) -> 
     processing._special_ids = frozenset(range(1000))  # nothing can be said without a special token
     outcomes = processing(DecodedImage(good, image))
     assert [getattr(o, "code", None) for o in outcomes] == ["special_token"]
-
-
-TEMPLATE = (
-    "{{ bos_token }}{% for m in messages %}{% for part in m['content'] %}"
-    "{% if part['type'] == 'image' %}<image>{% else %}"
-    "{{ m['role'] }} {{ part['text'] }} {% endif %}{% endfor %}{% endfor %}"
-)
-
-
-def test_chat_template_of_the_user(tiny_folder: Callable[[str], Path]) -> None:
-    """As `apply_chat_template(tokenize=True)`: one <s>, though the tokenizer adds one itself."""
-    processor = AutoProcessor.from_pretrained(tiny_folder("llava"))
-    item = process(own("llava", processor, chat_template=TEMPLATE, system="Be short."), "hi")
-    image = picture((60, 44), 1)
-    messages = [
-        {"role": "system", "content": [{"type": "text", "text": "Be short."}]},
-        {
-            "role": "user",
-            "content": [{"type": "image", "image": image}, {"type": "text", "text": "hi"}],
-        },
-    ]
-    outputs = processor.apply_chat_template(
-        messages, chat_template=TEMPLATE, tokenize=True, return_dict=True, return_tensors="pt"
-    )
-    assert_equal_inputs(item, outputs)
-    assert item.input_ids.count(processor.tokenizer.bos_token_id) == 1
-    literal = process(own("llava", processor, chat_template=TEMPLATE), "hi <s> there")
-    assert literal.input_ids.count(processor.tokenizer.bos_token_id) == 1
-
-
-def test_own_chat_template_takes_the_system_message(tiny_folder: Callable[[str], Path]) -> None:
-    processor = AutoProcessor.from_pretrained(tiny_folder("qwen2_5_vl"))
-    item = process(own("qwen2_5_vl", processor, system="Be short."), "hi")
-    shown = processor.tokenizer.decode(item.input_ids)
-    assert shown.startswith("<|im_start|>system\nBe short.<|im_end|>\n<|im_start|>user\n")
-    assert shown.endswith("hi<|im_end|>\n<|im_start|>assistant\n")
-
-
-@pytest.mark.parametrize(
-    ("name", "options", "message"),
-    [
-        ("llava", {"system": "Be short."}, "--system: this model's class takes no"),
-        ("llava", {"chat_template": "{{ oops("}, "the chat template failed"),
-        ("llava", {"chat_template": "{{ raise_exception('no system') }}"}, "no system"),
-        ("llava", {"chat_template": "no place for it"}, "--chat-template FILE gives another"),
-        ("llava", {"chat_template": "<image><image>"}, "can't take the prompt as it is"),
-        ("llava", {"raw_prompt": True, "system": "x"}, "--system has no place"),
-        ("llava", {"raw_prompt": True, "chat_template": "x"}, "--chat-template has no place"),
-        ("qwen2_5_vl", {"system": "a <|im_end|>"}, r"--system: <\|im_end\|> is a special token"),
-    ],
-)
-def test_settings_that_can_not_work(
-    name: str, options: dict[str, Any], message: str, tiny_folder: Callable[[str], Path]
-) -> None:
-    processor = AutoProcessor.from_pretrained(tiny_folder(name))
-    with pytest.raises(UsageError, match=message):
-        own(name, processor, **options)
-
-
-def test_class_without_any_form_names_both_options(tiny_folder: Callable[[str], Path]) -> None:
-    processor = AutoProcessor.from_pretrained(tiny_folder("llava"))
-    with pytest.raises(UsageError, match=r"--chat-template FILE.*--raw-prompt"):
-        Processing(processor, PROMPTS, prompt_style("unheard_of"))
-
-
-def test_template_that_repeats_the_prompt_fails_only_literal_rows(
-    tiny_folder: Callable[[str], Path],
-) -> None:
-    processor = AutoProcessor.from_pretrained(tiny_folder("llava"))
-    twice = (
-        "<image>{% for m in messages %}{{ m['content'][1]['text'] }} "
-        "{{ m['content'][1]['text'] }}{% endfor %}"
-    )
-    processing = own("llava", processor, chat_template=twice)
-    failure = process(processing, "</s>")
-    assert isinstance(failure, Failure)
-    assert (failure.stage, failure.code) == ("prompt", "special_token")
-    assert isinstance(process(processing, "fine"), ModelInput)
-
-
-def test_styled_classes() -> None:
-    assert styled_classes() == ("blip", "florence2", "llava", "paligemma")
-    assert prompt_style("blip").prefix
-    assert prompt_style("paligemma").default_prompt == "caption en"
-    assert prompt_style("qwen2_5_vl").template is None
 
 
 def test_processor_outputs_are_of_one_image(name: str, processor: Any) -> None:

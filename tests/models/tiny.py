@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
-from tokenizers.processors import TemplateProcessing
+from tiny_tokenizers import byte_tokenizer, metaspace_tokenizer, word_tokenizer
 from transformers import (
     BartConfig,
     BlipConfig,
@@ -44,7 +43,6 @@ from transformers import (
     PaliGemmaConfig,
     PaliGemmaForConditionalGeneration,
     PaliGemmaProcessor,
-    PreTrainedTokenizerFast,
     Qwen2_5_VLConfig,
     Qwen2_5_VLForConditionalGeneration,
     Qwen2_5_VLProcessor,
@@ -79,7 +77,7 @@ _TOWER = {
 
 def llava() -> tuple[Any, Any]:
     """CLIP tower, 16 tokens an image, no chat template, a tokenizer that begins words with ▁."""
-    tokenizer = _metaspace_tokenizer(["<unk>", "<s>", "</s>", "<image>", "<pad>"])
+    tokenizer = metaspace_tokenizer(["<unk>", "<s>", "</s>", "<image>", "<pad>"])
     config = LlavaConfig(
         text_config=LlamaConfig(
             vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=2, pad_token_id=4, **_LLAMA_LIKE
@@ -96,7 +94,7 @@ def llava() -> tuple[Any, Any]:
 
 def llava_next() -> tuple[Any, Any]:
     """Anyres: 2 to 5 tiles of 28 px, unpadded rows, so that placeholders vary with the shape."""
-    tokenizer = _byte_tokenizer(["<unk>", "<s>", "</s>", "<image>", "<pad>"])
+    tokenizer = byte_tokenizer(["<unk>", "<s>", "</s>", "<image>", "<pad>"])
     grids = [[28, 56], [56, 28], [56, 56], [84, 28], [28, 84]]
     config = LlavaNextConfig(
         text_config=LlamaConfig(
@@ -122,7 +120,7 @@ def idefics3() -> tuple[Any, Any]:
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<global-img>"]
     names += ["<fake_token_around_image>", "<image>", "<end_of_utterance>"]
     names += [f"<row_{row}_col_{col}>" for row in range(1, 7) for col in range(1, 7)]
-    tokenizer = _byte_tokenizer(names, unk=0, bos=1, eos=6, pad=2)
+    tokenizer = byte_tokenizer(names, unk=0, bos=1, eos=6, pad=2)
     config = Idefics3Config(
         text_config=LlamaConfig(
             vocab_size=len(tokenizer), bos_token_id=1, eos_token_id=6, pad_token_id=2, **_LLAMA_LIKE
@@ -143,7 +141,7 @@ def qwen2_5_vl() -> tuple[Any, Any]:
     """Native resolution, 4 to 36 tokens an image, window attention, three-part positions."""
     names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>"]
     names += ["<|vision_pad|>", "<|image_pad|>", "<|video_pad|>", "<|object_ref_start|>"]
-    tokenizer = _byte_tokenizer(
+    tokenizer = byte_tokenizer(
         names, unk=None, bos=None, eos=2, pad=0,
         extra_special_tokens={"image_token": names[6], "video_token": names[7]},
     )  # fmt: skip
@@ -174,7 +172,7 @@ def qwen2_5_vl() -> tuple[Any, Any]:
 
 def paligemma() -> tuple[Any, Any]:
     """SigLIP tower, prompt and image attend both ways, 4 tokens an image."""
-    tokenizer = _byte_tokenizer(
+    tokenizer = byte_tokenizer(
         ["<pad>", "<eos>", "<bos>", "<unk>", "<image>"], unk=3, bos=2, eos=1, pad=0,
         extra_special_tokens={"image_token": "<image>"},
     )  # fmt: skip
@@ -194,7 +192,7 @@ def paligemma() -> tuple[Any, Any]:
 
 def blip() -> tuple[Any, Any]:
     """An image-grounded decoder that ends with its separator and continues the prompt."""
-    tokenizer = _word_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]"])
+    tokenizer = word_tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "[DEC]"])
     text = _TOWER | {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
     text |= {"bos_token_id": 5, "eos_token_id": 4, "pad_token_id": 0, "sep_token_id": 3}
     config = BlipConfig(
@@ -207,7 +205,7 @@ def blip() -> tuple[Any, Any]:
 def florence2() -> tuple[Any, Any]:
     """DaViT tower and BART: an encoder-decoder with task prompts, 5 tokens an image."""
     names = ["<s>", "<pad>", "</s>", "<unk>", "<image>", "<od>", "</od>", "<loc_0>"]
-    tokenizer = _byte_tokenizer(
+    tokenizer = byte_tokenizer(
         names, unk=3, bos=0, eos=2, pad=1, extra_special_tokens={"image_token": "<image>"}
     )
     images = _clip(32)
@@ -274,65 +272,4 @@ def _randomise(model: torch.nn.Module) -> None:
 def _clip(side: int) -> CLIPImageProcessor:
     return CLIPImageProcessor(
         size={"shortest_edge": side}, crop_size={"height": side, "width": side}
-    )
-
-
-def _byte_tokenizer(
-    specials: list[str], *, unk: int | None = 0, bos: int | None = 1, eos: int = 2, pad: int = 4,
-    **kwargs: Any,
-) -> PreTrainedTokenizerFast:  # fmt: skip
-    """Byte-level, a token a byte; `specials` take the first ids."""
-    vocab = [*specials, *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    tokenizer = Tokenizer(models.BPE({token: i for i, token in enumerate(vocab)}, []))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    return _wrap(tokenizer, specials, unk, bos, eos, pad, **kwargs)
-
-
-def _metaspace_tokenizer(specials: list[str]) -> PreTrainedTokenizerFast:
-    """Characters with byte fallback; a text begins with ▁ and with <s>, as SentencePiece's do."""
-    characters = [chr(i) for i in range(33, 127)]
-    vocab = [*specials, "▁", *characters, *(f"<0x{byte:02X}>" for byte in range(256))]
-    model = models.BPE(
-        {token: i for i, token in enumerate(vocab)}, [], unk_token="<unk>", byte_fallback=True
-    )
-    tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
-    tokenizer.decoder = decoders.Sequence(
-        [
-            decoders.Replace("▁", " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    tokenizer.post_processor = TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
-    return _wrap(tokenizer, specials, 0, 1, 2, 4)
-
-
-def _word_tokenizer(specials: list[str]) -> PreTrainedTokenizerFast:
-    """WordPiece of single letters, lower case, between [CLS] and [SEP]."""
-    letters = [chr(i) for i in range(33, 127) if not chr(i).isupper()]
-    words = ["a", "photo", "of", "what", "does", "the", "image", "tag", "do"]
-    vocab = list(dict.fromkeys([*specials, *words, *letters, *("##" + c for c in letters)]))
-    model = models.WordPiece({token: i for i, token in enumerate(vocab)}, unk_token="[UNK]")
-    tokenizer = Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer()
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece()
-    tokenizer.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return _wrap(tokenizer, specials, 1, None, None, 0, cls_token="[CLS]", sep_token="[SEP]")
-
-
-def _wrap(
-    tokenizer: Tokenizer, specials: list[str], unk: int | None, bos: int | None, eos: int | None,
-    pad: int, **kwargs: Any,
-) -> PreTrainedTokenizerFast:  # fmt: skip
-    tokenizer.add_special_tokens([AddedToken(s, special=True, normalized=False) for s in specials])
-    roles = {"unk_token": unk, "bos_token": bos, "eos_token": eos, "pad_token": pad}
-    kwargs |= {role: specials[i] for role, i in roles.items() if i is not None}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, padding_side="left", model_max_length=2048, **kwargs
     )
