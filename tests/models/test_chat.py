@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 from parity import picture
 from prepared import PROMPTS, assert_equal_inputs, own, process
+from tiny import tiny_folder
 from transformers import AutoProcessor
 
 from vlbatch.chat import prompt_style, styled_classes
 from vlbatch.errors import UsageError
 from vlbatch.processing import Processing
 from vlbatch.records import Failure, ModelInput
+
+__all__ = ["tiny_folder"]  # a fixture
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{% for part in m['content'] %}"

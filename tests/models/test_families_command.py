@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from parity import FAMILIES, SIZES, Oracle, Row, picture
+from tiny import tiny_folder
 
 from vlbatch.chat import prompt_style
 from vlbatch.cli.main import cli
+
+__all__ = ["tiny_folder"]  # a fixture
 
 # PaliGemmaProcessor makes labels with np.array(tensor), which NumPy 2 has a new protocol for.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

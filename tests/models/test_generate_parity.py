@@ -19,10 +19,13 @@ from parity import (
     rows,
     set_stop_id,
 )
+from tiny import tiny_folder
 
 from vlbatch.models import features
 from vlbatch.models.generate import ReferenceGenerator
 from vlbatch.records import Generation
+
+__all__ = ["tiny_folder"]  # a fixture
 
 # PaliGemmaProcessor makes labels with np.array(tensor), which NumPy 2 has a new protocol for.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 from parity import FAMILIES, FEATURE_FAMILIES, NUM_TOKENS, Oracle, Ours, Row, picture, set_stop_id
+from tiny import tiny_folder
 
 from vlbatch.config import Config
 from vlbatch.errors import ModelError
 from vlbatch.models.generate import ReferenceGenerator
 from vlbatch.models.sampling import StepWatch
 from vlbatch.records import Failure, Generation, ModelInput
+
+__all__ = ["tiny_folder"]  # a fixture
 
 # PaliGemmaProcessor makes labels with np.array(tensor), which NumPy 2 has a new protocol for.
 pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")

@@ -9,7 +9,6 @@ tower 1e-10), and behind those a mixed-up image could not be seen.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -234,6 +233,10 @@ BUILDERS: dict[str, Callable[[], tuple[Any, Any]]] = {
 }
 
 
+#: The folders of this session.
+_FOLDERS: dict[str, Path] = {}
+
+
 def save(name: str, folder: Path) -> Path:
     """Write the family's folder: config, weights, processor, tokenizer."""
     torch.manual_seed(sum(name.encode()))
@@ -246,11 +249,12 @@ def save(name: str, folder: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """Family name → its folder, made at first use."""
+    """Family name → its folder, made at first use. To be imported by each test file."""
 
-    @cache
     def folder(name: str) -> Path:
-        return save(name, tmp_path_factory.mktemp("tiny") / name)
+        if name not in _FOLDERS:
+            _FOLDERS[name] = save(name, tmp_path_factory.mktemp("tiny") / name)
+        return _FOLDERS[name]
 
     return folder
 

@@ -1,3 +1,0 @@
-from tiny import tiny_folder
-
-__all__ = ["tiny_folder"]
