@@ -1,38 +1,52 @@
-"""On an NVIDIA GPU: the same right captions, in any batch. `pytest -m gpu`."""
+"""On an NVIDIA GPU: right captions, and how far they depend on the batch. `pytest -m gpu -s`."""
 
 from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
 
 import pytest
 import torch
 
 from vlbatch import Captioner
-from vlbatch.demo import IMAGES_DIR, samples
 
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs an NVIDIA GPU"),
 ]
 
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize(("chunk_size", "vision_batch_size"), [(1, 1), (5, 2), (16, 16)])
-def test_sample_captions_are_right(dtype: str, chunk_size: int, vision_batch_size: int) -> None:
-    right = samples()
-    with Captioner(
-        device="cuda", dtype=dtype, chunk_size=chunk_size, vision_batch_size=vision_batch_size
-    ) as captioner:
-        records = list(captioner([IMAGES_DIR / name for name in right]))
-    captions = {record.index: record.caption for record in records}
-    wrong = [name for n, name in enumerate(right) if captions[n] != right[name]]
-    # bfloat16 is not what the model was checked with: one picture in twelve may differ
-    assert len(wrong) <= (0 if dtype == "float32" else 1), wrong
+SCENES = Path(__file__).parent / "demo" / "scenes"
+ROWS = [
+    json.loads(line) for line in (SCENES.parent / "scenes.jsonl").read_text("utf-8").splitlines()
+]
 
 
-def test_sampling_is_the_rows_own() -> None:
-    names = sorted(samples())
-    found = []
-    for chunk_size in (1, 16):
-        with Captioner(device="cuda", temperature=0.7, seed=3, chunk_size=chunk_size) as captioner:
-            records = captioner([IMAGES_DIR / name for name in names])
-            found.append({record.index: record.caption for record in records})
+def caption_all(**options: object) -> dict[int, str | None]:
+    with Captioner(device="cuda", **options) as captioner:
+        start = time.monotonic()
+        records = list(captioner([SCENES / Path(row["file"]).name for row in ROWS]))
+        seconds = time.monotonic() - start
+    print(f"\n{options}: {len(records) / seconds:.1f} images/s")  # noqa: T201
+    return {record.index: record.caption for record in records}
+
+
+@pytest.mark.parametrize(("dtype", "may_differ"), [("float32", 0), ("bfloat16", 10)])
+def test_same_right_captions_in_any_batch(dtype: str, may_differ: int) -> None:
+    """bfloat16 rounds by the shape of the batch, so that a few of 200 captions may differ."""
+    base = caption_all(dtype=dtype)
+    exact = sum(base[n] == row["caption"] for n, row in enumerate(ROWS))
+    print(f"{dtype}: {exact} of {len(ROWS)} exactly right")  # noqa: T201
+    assert exact >= 0.93 * len(ROWS)
+    for chunk_size, vision_batch_size in [(1, 1), (7, 3), (64, 64)]:
+        found = caption_all(
+            dtype=dtype, chunk_size=chunk_size, vision_batch_size=vision_batch_size
+        )
+        differ = sum(found[n] != caption for n, caption in base.items())
+        print(f"{dtype}, chunk {chunk_size}: {differ} differ")  # noqa: T201
+        assert differ <= may_differ
+
+
+def test_sampling_is_the_row_s_own() -> None:
+    found = [caption_all(dtype="float32", temperature=0.7, seed=3, chunk_size=n) for n in (5, 32)]
     assert found[0] == found[1]

@@ -82,9 +82,9 @@ def test_images_bound_to_other_rows_would_show(
     loaded: LoadedModel, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The test can fail: features rolled by one row within each vision batch."""
-    import vlbatch.models.generate as generate
+    import vlbatch.models.features as features
 
-    whole = generate.join_features
+    whole = features.join_features
 
     def rolled(outputs: Sequence[object]) -> object:
         joined = whole(outputs)
@@ -93,7 +93,7 @@ def test_images_bound_to_other_rows_would_show(
         )
         return joined
 
-    monkeypatch.setattr(generate, "join_features", rolled)
+    monkeypatch.setattr(features, "join_features", rolled)
     names = sorted(expected)[:40]
     found = caption_all(loaded, replace(BASE, chunk_size=4), names)
     assert sum(found[name] == expected[name] for name in names) < 0.2 * len(names)

@@ -150,7 +150,7 @@ class Config:
         metavar="N", min=0, identity=True, api=True,
     )  # fmt: skip
     chunk_size: int = _option(
-        16, "generation", "Rows of one batch of the language model.", metavar="N", min=1, api=True
+        32, "generation", "Rows of one batch of the language model.", metavar="N", min=1, api=True
     )
     vision_batch_size: int = _option(
         16, "generation", "Images in one call of the vision tower.", metavar="N", min=1, api=True

@@ -1,12 +1,13 @@
 """The model's own processor, one image a call: DecodedImage → ModelInput for each prompt.
 
-A processor and its tokenizer keep state between calls, so that each thread has its own clone.
+A processor and its tokenizer keep state between calls, so that each call in progress has clones of
+its own; there are as many as calls ever ran at once.
 """
 
 from __future__ import annotations
 
 import copy
-import threading
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -53,7 +54,7 @@ class Processing:
         self._markers = _markers(processor)
         self._special_ids = _special_ids(processor)
         self._image_token_id = _image_token_id(processor)
-        self._local = threading.local()
+        self._free: list[_Clones] = []  # append and pop are atomic
         if found := [marker for marker in self._markers if marker in (system or "")]:
             raise UsageError(f"--system: {found[0]} is a special token of this model.")
         self.render = ChatRenderer(
@@ -67,20 +68,25 @@ class Processing:
         prompts = self._prompts.render(decoded.ref)
         if isinstance(prompts, Failure):
             return [prompts]
+        clones = self._free.pop() if self._free else _Clones(self._processor)
         inputs: list[ModelInput | Failure] = []
         for name, prompt in prompts.items():
-            inputs.append(self._input(decoded, name, prompt))
+            inputs.append(self._input(clones, decoded, name, prompt))
             if isinstance(inputs[-1], Failure):
-                return inputs[-1:]
+                inputs = inputs[-1:]
+                break
+        self._free.append(clones)
         return inputs
 
-    def _input(self, decoded: DecodedImage, name: str, prompt: str) -> ModelInput | Failure:
+    def _input(
+        self, clones: _Clones, decoded: DecodedImage, name: str, prompt: str
+    ) -> ModelInput | Failure:
         ref, (width, height) = decoded.ref, decoded.image.size
         try:
-            if not self._is_raw and self._spells_special(prompt):
-                outputs = self._literal(decoded.image, prompt)
+            if not self._is_raw and self._spells_special(clones, prompt):
+                outputs = self._literal(clones.literal, decoded.image, prompt)
             else:
-                outputs = self._process(self._clone("plain"), self.render(prompt), decoded.image)
+                outputs = self._process(clones.plain, self.render(prompt), decoded.image)
             ids = tuple(outputs["input_ids"][0].tolist())
             num_image_tokens = self._count_placeholders(ids)
         except _PromptError as error:
@@ -96,21 +102,19 @@ class Processing:
         kwargs = self.render.kwargs(text)
         return dict(processor(images=image, text=text, return_tensors="pt", **kwargs))
 
-    def _spells_special(self, prompt: str) -> bool:
+    def _spells_special(self, clones: _Clones, prompt: str) -> bool:
         """Whether the processor or its tokenizer would read more than text in `prompt`."""
         if any(marker in prompt for marker in self._markers):
             return True
-        tokenizer = self._clone("plain").tokenizer
-        ids = tokenizer(prompt, add_special_tokens=False)["input_ids"]
+        ids = clones.plain.tokenizer(prompt, add_special_tokens=False)["input_ids"]
         return not self._special_ids.isdisjoint(ids)
 
-    def _literal(self, image: Image.Image, prompt: str) -> dict[str, Any]:
+    def _literal(self, processor: Any, image: Image.Image, prompt: str) -> dict[str, Any]:
         """The outputs for a prompt that spells special tokens, which are text here.
 
         The prompt is rendered as one token that no user can mean, and that token's place is then
         filled with the ids of the prompt's text, none of them special.
         """
-        processor = self._clone("literal")
         # As in the rendered text the prompt follows a token, so that a tokenizer that marks the
         # beginning of a text (▁) does not do so here.
         place_id, *ids = processor.tokenizer(
@@ -147,7 +151,7 @@ class Processing:
         text = self.render("a")
         image = Image.new("RGB", (64, 64), (128, 128, 128))
         try:
-            outputs = self._process(self._clone("plain"), text, image)
+            outputs = self._process(_Clones(self._processor).plain, text, image)
             self._count_placeholders(tuple(outputs["input_ids"][0].tolist()))
         except Exception as error:  # the processor's own code
             raise UsageError(
@@ -155,14 +159,22 @@ class Processing:
                 f"{error} (--chat-template FILE gives another form)"
             ) from None
 
-    def _clone(self, kind: str) -> Any:
-        clone = getattr(self._local, kind, None)
-        if clone is None:
-            clone = copy.deepcopy(self._processor)
-            if kind == "literal":
-                # Not special: `split_special_tokens` must leave it whole.
-                clone.tokenizer.add_tokens([AddedToken(_PLACE, special=False, normalized=False)])
-            setattr(self._local, kind, clone)
+
+class _Clones:
+    """A processor for one call at a time, and one that knows `_PLACE` as a token."""
+
+    def __init__(self, processor: Any) -> None:
+        self._processor = processor
+
+    @cached_property
+    def plain(self) -> Any:
+        return copy.deepcopy(self._processor)
+
+    @cached_property
+    def literal(self) -> Any:
+        clone = copy.deepcopy(self._processor)
+        # Not special: `split_special_tokens` must leave it whole.
+        clone.tokenizer.add_tokens([AddedToken(_PLACE, special=False, normalized=False)])
         return clone
 
 

@@ -176,14 +176,18 @@ def test_out_of_memory_halves_the_batch(llava: Ours, monkeypatch: pytest.MonkeyP
     items = llava.inputs(ROWS)
     expected = texts(captions(llava, items))
     generate = llava.loaded.model.generate
+    tried = []
 
     def small(**kwargs: Any) -> Any:
-        if len(kwargs["input_ids"]) > 2:
+        tried.append(len(kwargs["input_ids"]))
+        if tried[-1] > 2:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
         return generate(**kwargs)
 
     monkeypatch.setattr(llava.loaded.model, "generate", small)
     assert texts(captions(llava, items)) == expected
+    first_fit = next(n for n, rows in enumerate(tried) if rows <= 2)
+    assert max(tried[first_fit:]) <= 3  # what did not fit is not tried again and again
 
 
 def test_out_of_memory_alone_is_a_failure(llava: Ours, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The embedded demo model: a tiny vision-language model that describes drawn scenes, not photographs.
+"""The embedded demo model: a tiny vision-language model of drawn scenes, not of photographs.
 
 Importing this package imports no torch. `MODEL_DIR` loads with plain `AutoProcessor` and
 `AutoModelForImageTextToText`.

@@ -1,4 +1,4 @@
-"""The demo model: a small Idefics3 of about 5.8 million parameters, and how its folder is written."""
+"""The demo model: an Idefics3 of 5.8 million parameters, and how its folder is written."""
 
 from __future__ import annotations
 

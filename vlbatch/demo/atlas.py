@@ -1,10 +1,10 @@
 """Build the full atlas: icons of the emoji sets on npm and letters of the fonts of this machine.
 
-    npm install --ignore-scripts --prefix DIR @iconify-json/noto ...   (the sets of TRAINING, UNSEEN)
+    npm install --ignore-scripts --prefix DIR @iconify-json/noto ...   (all of TRAINING, UNSEEN)
     python -m vlbatch.demo.atlas --icons DIR/node_modules [--fonts DIR] [-o FILE]
 
-Needs `resvg-py` to rasterise. The art stays its authors' and is never committed: the file goes to the
-cache folder and is read from there, or from where VLBATCH_DEMO_ATLAS says.
+Needs `resvg-py` to rasterise. The art stays its authors' and is never committed: the file goes to
+the cache folder and is read from there, or from where VLBATCH_DEMO_ATLAS says.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from vlbatch.demo.sprites import GLYPHS, SPRITE, Atlas, draw_face, premultiply, 
 from vlbatch.demo.vocabulary import NOUN_ICONS
 
 TRAINING = ("noto", "noto-v1", "fluent-emoji", "fluent-emoji-flat", "fxemoji")
-UNSEEN = ("twemoji", "emojione")  # CC-BY-4.0: drawn in tests of unseen styles only, never trained on
+# CC-BY-4.0: drawn in tests of unseen styles only, never trained on.
+UNSEEN = ("twemoji", "emojione")
 FACES = (
     "DejaVuSans", "DejaVuSans-Bold", "DejaVuSansMono-Bold", "DejaVuSerif", "DejaVuSerif-Bold",
     "DejaVuSansCondensed", "LiberationSans-Regular", "LiberationSans-Bold",
@@ -32,12 +33,13 @@ FACES = (
 )  # fmt: skip
 # Drawings without a noun of ours, by what their name starts or ends with.
 _STRANGERS = (
-    "keycap-", "man-", "woman-", "person-", "backhand-", "input-", "grinning-", "kissing-", "japanese-",
-    "-button", "-oclock", "-thirty", "-hand", "-hands", "-fist", "-banknote", "-medal", "-landscape",
-    "cityscape", "cityscape-at-dusk", "sunset", "sunrise", "milky-way", "bridge-at-night", "fireworks",
-    "bento-box", "curry-rice", "pot-of-food", "sewing-needle", "construction", "selfie", "bouquet",
-    "beach-with-umbrella", "camping", "desert", "national-park", "motorway", "railway-track", "memo",
-    "bar-chart", "chart-increasing", "film-frames", "circus-tent", "stadium", "houses", "fog", "foggy",
+    "keycap-", "man-", "woman-", "person-", "backhand-", "input-", "grinning-", "kissing-",
+    "japanese-", "-button", "-oclock", "-thirty", "-hand", "-hands", "-fist", "-banknote", "-medal",
+    "-landscape", "cityscape", "cityscape-at-dusk", "sunset", "sunrise", "milky-way",
+    "bridge-at-night", "fireworks", "bento-box", "curry-rice", "pot-of-food", "sewing-needle",
+    "construction", "selfie", "bouquet", "beach-with-umbrella", "camping", "desert",
+    "national-park", "motorway", "railway-track", "memo", "bar-chart", "chart-increasing",
+    "film-frames", "circus-tent", "stadium", "houses", "fog", "foggy",
 )  # fmt: skip
 
 
@@ -50,7 +52,7 @@ def default_path() -> Path:
 
 
 def load_or_procedural(path: Path | None = None) -> Atlas:
-    """The built atlas if there is one at `path` (default: `default_path()`), else `procedural()`."""
+    """The built atlas at `path`, by default `default_path()`; `procedural()` if there is none."""
     path = path or default_path()
     return Atlas.load(path) if path.is_file() else procedural()
 
@@ -145,7 +147,8 @@ def main() -> None:
     built = build(options.icons, options.fonts)
     built.save(options.output)
     size = options.output.stat().st_size / 2**20
-    print(f"{len(built.keys)} sprites, {len(built.advances)} faces, {size:.1f} MiB: {options.output}")
+    counts = f"{len(built.keys)} sprites, {len(built.advances)} faces"
+    print(f"{counts}, {size:.1f} MiB: {options.output}")
 
 
 if __name__ == "__main__":

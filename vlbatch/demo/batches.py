@@ -1,7 +1,7 @@
 """Training batches: scenes and token rows, made on the CPU by worker processes.
 
-Every batch has the same mix of layouts, so every tensor has one static shape: first the images split
-into 2 x 2 tiles, then 1 x 2, then 2 x 1, then the images of one tile.
+Every batch has the same mix of layouts, so every tensor has one static shape: first the images
+split into 2 x 2 tiles, then 1 x 2, then 2 x 1, then the images of one tile.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from vlbatch.demo import questions, raster, scenes
-from vlbatch.demo.grammar import Scene
+from vlbatch.demo.grammar import Scene, background_phrase
 from vlbatch.demo.noise import noise_picture
 from vlbatch.demo.packing import Packer
 from vlbatch.demo.sprites import Atlas
@@ -72,7 +72,8 @@ class Mix:
 
     def first_tiles(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         """(total,): number of each image's first tile, tiles numbered image by image."""
-        counts = [max(1, rows * cols + (rows > 0)) for rows, cols in map(self.grid, range(self.total))]
+        grids = [self.grid(place) for place in range(self.total)]
+        counts = [rows * cols + 1 for rows, cols in grids]
         return np.concatenate([[0], np.cumsum(counts)[:-1]])
 
 
@@ -105,12 +106,22 @@ class Batch:
 
 
 class BatchMaker:
-    """Makes the batch that starts at a seed; `clean` ones carry no system messages."""
+    """Makes the batch that starts at a seed.
+
+    clean: no system messages. background: a colour that is every other scene's plain background.
+    """
 
     def __init__(
-        self, mix: Mix, atlas: Atlas, tokenizer: Tokenizer, sets: tuple[str, ...], clean: bool = False
+        self,
+        mix: Mix,
+        atlas: Atlas,
+        tokenizer: Tokenizer,
+        sets: tuple[str, ...],
+        clean: bool = False,
+        background: str | None = None,
     ) -> None:
         self.mix, self.atlas, self.sets, self.clean = mix, atlas, sets, clean
+        self.background = background
         self.packer = Packer(tokenizer)
         self._first_tiles = mix.first_tiles()
 
@@ -123,6 +134,9 @@ class BatchMaker:
             rng = random.Random(first_seed * 1_000_003 + place)
             layout = self.mix.layout(place, rng)
             scene = scenes.sample(first_seed + place, self.atlas, layout=layout, sets=self.sets)
+            while self.background and place % 2 and background_phrase(scene) != self.background:
+                seed = rng.randrange(scenes.FIRST_TRAINING_SEED, 2**31)
+                scene = scenes.sample(seed, self.atlas, layout=layout, sets=self.sets)
             if scene.cannot == "noise":
                 noise_of[place] = len(noisy) % NOISE_PICTURES
                 noisy.append(scene.seed)
@@ -135,15 +149,22 @@ class BatchMaker:
             noise[: len(noisy)] = (noise_picture(noisy, FRAME, FRAME) * 255).round().to(torch.uint8)
         slots = np.stack([row.slots for row in rows])
         slots = np.where(slots >= 0, slots + self._first_tiles[:, None] * 16, -1)
+        table, ground = (torch.from_numpy(np.stack(part)) for part in zip(*tables, strict=True))
+
+        def stacked(name: str) -> Tensor:
+            arrays = np.stack([getattr(row, name) for row in rows])
+            return torch.from_numpy(arrays.astype(np.int64))
+
         batch = Batch(
-            *(torch.from_numpy(np.stack(part)) for part in zip(*tables, strict=True)),
-            noise,
-            torch.from_numpy(noise_of),
-            *(
-                torch.from_numpy(np.stack([getattr(row, name) for row in rows]).astype(np.int64))
-                for name in ("ids", "positions", "segments", "labels")
-            ),
-            torch.from_numpy(slots.astype(np.int64)),
+            table=table,
+            ground=ground,
+            noise=noise,
+            noise_of=torch.from_numpy(noise_of),
+            ids=stacked("ids"),
+            positions=stacked("positions"),
+            segments=stacked("segments"),
+            labels=stacked("labels"),
+            slots=torch.from_numpy(slots.astype(np.int64)),
         )
         return batch, [row.kinds for row in rows], drawn
 

@@ -1,7 +1,8 @@
 """The training forward: the model's own weights, with static shapes and no host synchronisation.
 
 A training row is one image and several questions about it: the prompt up to the image's end (the
-prefix, padded to PREFIX) and the questions packed after it. Each question sees the prefix and itself.
+prefix, padded to PREFIX) and the questions packed after it. Each question sees the prefix and
+itself.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from vlbatch.demo.tokens import TILE_TOKENS
 
 
 def image_features(model: Any, tiles: Tensor) -> Tensor:
-    """Tiles (N, 3, 128, 128), normalised, to features (N, TILE_TOKENS, hidden of the language model)."""
+    """Normalised tiles (N, 3, 128, 128) to features (N, TILE_TOKENS, language model's width)."""
     tower = model.model.vision_model
     hidden = tower.embeddings.patch_embedding(tiles).flatten(2).transpose(1, 2)
     hidden = hidden + tower.embeddings.position_embedding.weight
@@ -65,7 +66,7 @@ def attention_mask(segments: Tensor) -> Tensor:
 def decode(
     model: Any, embeds: Tensor, positions: Tensor, mask: Tensor, tables: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Embeddings (B, L, hidden) through the language model, to final hidden states of that shape."""
+    """Embeddings (B, L, width) through the language model, to final hidden states of that shape."""
     text = model.model.text_model
     cos, sin = (table[positions][:, None].to(embeds.dtype) for table in tables)
     hidden = embeds

@@ -1,7 +1,7 @@
 """Teacher-forced accuracy: an answer counts where every token of it is the model's first choice.
 
-That is greedy exact match without generating, so thousands of held-out scenes take seconds on a GPU.
-The figures of the model card come from `evaluate.py`, which goes through files and `generate`.
+That is greedy exact match without generating, so thousands of held-out scenes take seconds on a
+GPU. The figures of the model card come from `evaluate.py`, which goes through files and `generate`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def gauge(
         batch = batch.to(device)
         image = pictures.frames(batch, table)
         if fault == "rolled":
-            groups = image.split([mix.square, mix.wide, mix.tall, mix.single])
+            groups = torch.split(image, [mix.square, mix.wide, mix.tall, mix.single])
             image = torch.cat([group.roll(1, 0) for group in groups])
         tiles = pictures.tiles(image, mix, untrusted=False, fault=fault)
         logits = forward.answer_logits(

@@ -141,7 +141,7 @@ def caption(scene: Scene) -> str:
     if scene.cannot is not None:
         return CANNOT_DESCRIBE
     phrases = [f"{part.phrase()} {part.position()}".strip() for part in _parts(scene)]
-    whole = f"{_listed(phrases)}, on a {background_phrase(scene)} background."
+    whole = f"{_listed(phrases)}, on {with_article(background_phrase(scene))} background."
     return whole[0].upper() + whole[1:]
 
 

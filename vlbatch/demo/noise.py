@@ -1,4 +1,4 @@
-"""Pictures without objects: smooth textures for backgrounds, and noise that looks a little like photos."""
+"""Pictures without objects: smooth textures for backgrounds, and noise not unlike photographs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def noise_picture(seeds: list[int], height: int, width: int) -> Tensor:
             gray = _octaves(seed * 4 + k, height, width, 1)
             color = _octaves(seed * 4 + 2 + k, height, width, 3)
             tint = numbers[k] * 0.5
-            layers.append(base[k] + (gray * (1 - tint) + color * tint) * (0.04 + 0.22 * numbers[2 + k]))
+            strength = 0.04 + 0.22 * numbers[2 + k]
+            layers.append(base[k] + (gray * (1 - tint) + color * tint) * strength)
         cut = torch.sigmoid(_octaves(seed * 4 + 9, height, width, 1) * (40 * numbers[4] ** 2))
         share = cut if numbers[5] < 0.6 else torch.zeros_like(cut)
         pictures.append(layers[0] * (1 - share) + layers[1] * share)

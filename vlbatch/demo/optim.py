@@ -1,7 +1,7 @@
 """Muon for the hidden matrices, AdamW for the rest.
 
-Muon (Keller Jordan, 2024): the momentum of a matrix is replaced by the nearest orthogonal one, found
-by a few Newton-Schulz steps.
+Muon (Keller Jordan, 2024): the momentum of a matrix is replaced by the nearest orthogonal one,
+found by a few Newton-Schulz steps.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = matrices.bfloat16()
     turned = x.shape[1] > x.shape[2]
     if turned:
-        x = x.mT
+        x = x.transpose(1, 2)
     x = x / (x.norm(dim=(1, 2), keepdim=True) + 1e-7)
     for _ in range(_STEPS):
-        gram = x @ x.mT
+        gram = x @ x.transpose(1, 2)
         x = a * x + (b * gram + c * gram @ gram) @ x
-    return x.mT if turned else x
+    return x.transpose(1, 2) if turned else x
 
 
 class Muon:
@@ -58,7 +58,8 @@ class Optimizer:
     """Both optimisers behind one `step(share)`, where `share` scales the learning rates."""
 
     def __init__(self, model: Any, muon_lr: float, adam_lr: float) -> None:
-        matrices, others = [], []
+        matrices: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
         for name, parameter in model.named_parameters():
             hidden = parameter.ndim == 2 and "embed" not in name and "lm_head" not in name
             (matrices if hidden else others).append(parameter)

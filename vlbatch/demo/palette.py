@@ -15,8 +15,8 @@ Rgb = tuple[float, float, float]
 
 _JITTER = 13
 _WHITE: Rgb = (246, 246, 246)
-# A patterned shape has its colour and one second tone. No pair of tones belongs to two colours: white
-# is the second tone of every colour, so white and black have second tones that are no colour's first.
+# A patterned shape has its colour and one second tone. No pair of tones belongs to two colours:
+# white is the second tone of the others, so white and black have tones that are no colour's first.
 _SECOND: dict[str, Rgb] = {"white": (96, 186, 232), "black": (0, 176, 168)}
 _NO_GRADIENT = ("black", "white", "gray")
 

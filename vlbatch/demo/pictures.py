@@ -1,4 +1,4 @@
-"""From scene tables to the tiles that the tower sees: paint, degrade, split as the processor does."""
+"""From scene tables to the tiles that the tower sees: paint, degrade, split like the processor."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from vlbatch.demo import raster
 from vlbatch.demo.batches import FRAME, Batch, Mix
 from vlbatch.demo.tokens import TILE
 
-# Of the images of several tiles, how often the whole-picture tile is not their own. Without this the
-# model reads the whole picture alone and a fault in the order of the tiles goes unseen.
+# Of the images of several tiles, how often the whole-picture tile is not their own. Without this
+# the model reads the whole picture alone and a fault in the order of the tiles goes unseen.
 _OTHER, _SHUFFLED, _FLAT, _NOISE = 0.14, 0.16, 0.06, 0.06
 
 _LUMA_TABLE = (
-    16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 16, 24, 40, 57, 69, 56,
-    14, 17, 22, 29, 51, 87, 80, 62, 18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92,
+    16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55,
+    14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62,
+    18, 22, 37, 56, 68, 109, 103, 77, 24, 35, 55, 64, 81, 104, 113, 92,
     49, 64, 78, 87, 103, 121, 120, 101, 72, 92, 95, 98, 112, 100, 103, 99,
 )  # fmt: skip
 
@@ -27,7 +28,7 @@ _LUMA_TABLE = (
 def _halving(device: torch.device) -> Tensor:
     """(TILE, FRAME): the bicubic reduction with antialiasing, as a matrix."""
     unit = torch.eye(FRAME)[None, None]
-    reduced = F.interpolate(unit, (TILE, FRAME), mode="bicubic", antialias=True, align_corners=False)
+    reduced = F.interpolate(unit, (TILE, FRAME), mode="bicubic", antialias=True)
     return reduced[0, 0].to(device)
 
 
@@ -62,7 +63,8 @@ def _jpeg(image: Tensor, quality: Tensor, use: Tensor) -> Tensor:
     dct = _dct(image.device)
 
     def coded(plane: Tensor, steps: Tensor) -> Tensor:
-        blocks = plane.unflatten(1, (-1, 8)).unflatten(3, (-1, 8)).transpose(2, 3)
+        count, height, width = plane.shape
+        blocks = plane.view(count, height // 8, 8, width // 8, 8).transpose(2, 3)
         rounded = torch.round(dct @ blocks @ dct.T / steps) * steps
         return (dct.T @ rounded @ dct).transpose(2, 3).flatten(3, 4).flatten(1, 2)
 
@@ -79,7 +81,10 @@ def _jpeg(image: Tensor, quality: Tensor, use: Tensor) -> Tensor:
 
 
 def degrade(image: Tensor) -> Tensor:
-    """Blur, brightness, contrast, cast, JPEG's loss and noise at random. image: (B, 3, H, W) in 0..1."""
+    """Blur, brightness, contrast, cast, JPEG's loss and noise at random.
+
+    image: (B, 3, H, W) in 0..1, H and W multiples of 16.
+    """
     count, device = image.shape[0], image.device
 
     def rand(*shape: int) -> Tensor:
@@ -115,7 +120,7 @@ def _reduce(image: Tensor, dims: tuple[int, ...]) -> Tensor:
 def _local_tiles(image: Tensor) -> Tensor:
     """(B, 3, H, W) to (B, tiles, 3, TILE, TILE), row by row."""
     rows, cols = image.shape[2] // TILE, image.shape[3] // TILE
-    parts = image.unflatten(2, (rows, TILE)).unflatten(4, (cols, TILE))
+    parts = image.reshape(len(image), 3, rows, TILE, cols, TILE)
     return parts.permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
 
 
@@ -142,7 +147,7 @@ def tiles(image: Tensor, mix: Mix, *, untrusted: bool, fault: str | None = None)
     image: (B, 3, FRAME, FRAME) in the order of `mix`. untrusted: replace some whole-picture tiles.
     fault: "reversed" lays the local tiles of each image in reverse order.
     """
-    square, wide, tall, single = image.split([mix.square, mix.wide, mix.tall, mix.single])
+    square, wide, tall, single = torch.split(image, [mix.square, mix.wide, mix.tall, mix.single])
     groups = [square, _reduce(wide, (2,)), _reduce(tall, (3,))]
     out = []
     for group in groups:

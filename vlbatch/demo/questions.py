@@ -16,7 +16,8 @@ CAPTION_PROMPTS: tuple[str, ...] = (
     "Describe this picture.", "Describe the picture in detail.", "Describe this image in detail.",
     "Caption this image.", "Write a caption for this image.", "Write a detailed caption.",
     "What is in this image?", "What is shown in this image?", "What does this picture show?",
-    "What do you see?", "What can you see in this picture?", "Give a full description of this image.",
+    "What do you see?", "What can you see in this picture?",
+    "Give a full description of this image.",
     "Provide a description of the picture.", "Can you describe this image?",
     "Please describe this image.", "Tell me what is in the picture.", "Describe", "caption", "",
 )  # fmt: skip
@@ -100,7 +101,7 @@ def ask(
 ) -> Question | None:
     """One question of a kind about a scene, or None where the scene allows none.
 
-    nouns: what an absent object is drawn from. A picture that cannot be described has captions only.
+    nouns: what an absent object is drawn from. A picture without a description has captions only.
     """
     if kind == "caption":
         return Question(kind, rng.choice(CAPTION_PROMPTS), grammar.caption(scene))

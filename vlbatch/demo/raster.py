@@ -1,7 +1,7 @@
 """Paint scenes: one set of formulas in plain torch, for one picture on a CPU or a batch on a GPU.
 
-A scene becomes a table of slots (one a sprite) and a row for the background. Coordinates are picture
-units: the picture has area 1, so lengths keep their proportion whatever the pixels' own aspect.
+A scene becomes a table of slots (one a sprite) and a row for the background. Coordinates are
+picture units: the picture has area 1, so lengths keep their proportion whatever the pixels' own aspect.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def tables(scene: Scene) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
 
 
 def texels(atlas: Atlas, device: torch.device | str = "cpu") -> Tensor:
-    """The atlas as one int32 table of packed RGBA: every sprite at 96 x 96, then every one at 48 x 48."""
+    """The atlas as one int32 table of packed RGBA: all sprites at 96 x 96, then all at 48 x 48."""
     full = torch.from_numpy(atlas.pixels.copy()).to(device)
-    half = full.view(-1, SPRITE // 2, 2, SPRITE // 2, 2, 4).float().mean((2, 4)).round().to(torch.uint8)
+    quads = full.view(-1, SPRITE // 2, 2, SPRITE // 2, 2, 4).float()
+    half = quads.mean((2, 4)).round().to(torch.uint8)
     packed = torch.cat([full.reshape(-1, 4), half.reshape(-1, 4)])
     return packed.view(torch.int32).reshape(-1)
 
@@ -121,8 +122,10 @@ def ground_color(ground: Tensor, x: Tensor, y: Tensor, soft: Tensor) -> Tensor:
     )
 
 
-def add_slot(image: Tensor, table: Tensor, slot: Tensor, x: Tensor, y: Tensor, soft: Tensor) -> Tensor:
-    """One sprite over (B, 3, H, W). slot: (B, SLOT_WIDTH); an unused slot leaves the image as it is."""
+def add_slot(
+    image: Tensor, table: Tensor, slot: Tensor, x: Tensor, y: Tensor, soft: Tensor
+) -> Tensor:
+    """One sprite over (B, 3, H, W). slot: (B, SLOT_WIDTH); an unused one changes nothing."""
     s = [c[:, None, None] for c in slot.unbind(1)]
     dx, dy = x - s[0], y - s[1]
     u, v = dx * s[2] + dy * s[3], dx * s[4] + dy * s[5]
@@ -139,9 +142,15 @@ def add_slot(image: Tensor, table: Tensor, slot: Tensor, x: Tensor, y: Tensor, s
     return torch.stack(out, 1)
 
 
+def _half_pixel(x: Tensor, y: Tensor) -> Tensor:
+    """(B, 1, 1): half the side of a pixel, in picture units."""
+    area = (x[:, 0, 1] - x[:, 0, 0]) * (y[:, 1, 0] - y[:, 0, 0])
+    return (0.5 * torch.sqrt(area))[:, None, None]
+
+
 def paint_batch(table: Tensor, slots: Tensor, ground: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """Pictures (B, 3, H, W) in 0..1. x, y: (B, H, W) picture coordinates of the pixels' centres."""
-    soft = (0.5 * torch.sqrt((x[:, 0, 1] - x[:, 0, 0]) * (y[:, 1, 0] - y[:, 0, 0])))[:, None, None]
+    soft = _half_pixel(x, y)
     image = ground_color(ground, x, y, soft)
     for slot in slots.unbind(1):
         image = add_slot(image, table, slot, x, y, soft)
@@ -159,7 +168,7 @@ def pixel_grid(aspect: Tensor, height: int, width: int) -> tuple[Tensor, Tensor]
 
 
 def draw(scene: Scene, atlas: Atlas, size: tuple[int, int]) -> Image.Image:
-    """One scene as an RGB picture of `size` = (width, height) pixels; each sprite costs its box only."""
+    """One scene as an RGB picture of size (width, height); each sprite costs its box only."""
     from vlbatch.demo.noise import noise_picture
 
     width, height = size
@@ -168,7 +177,7 @@ def draw(scene: Scene, atlas: Atlas, size: tuple[int, int]) -> Image.Image:
     if scene.cannot == "noise":
         image = noise_picture([scene.seed], height, width)
     else:
-        soft = (0.5 * torch.sqrt((x[:, 0, 1] - x[:, 0, 0]) * (y[:, 1, 0] - y[:, 0, 0])))[:, None, None]
+        soft = _half_pixel(x, y)
         image = ground_color(ground, x, y, soft)
         table = _texels_cpu(atlas)
         for slot in slots.unbind(1):

@@ -1,4 +1,4 @@
-"""Draw a scene at random from a seed. Seeds below 2,000 are held out; training starts at 10,000,000.
+"""Draw a scene at random from a seed. Seeds below 2,000 are held out; training has 10,000,000 on.
 
 `sample` gives the scene (what is said about it is `grammar.py`), `render` also its picture.
 """
@@ -22,8 +22,8 @@ HELD_OUT_SEEDS = range(0, 2_000)
 FIRST_TRAINING_SEED = 10_000_000
 LAYOUTS = ("square", "wide", "tall", "huge")
 
-# Side of a sprite in pixels of the model's 256-pixel frame. The gap between the ranges keeps the size
-# words unambiguous.
+# Side of a sprite in pixels of the model's 256-pixel frame. The gaps between the ranges keep the
+# size words unambiguous.
 _SIDES = {"small": (34.0, 42.0), "large": (58.0, 78.0), "huge": (130.0, 190.0)}
 _CAP_SIDES = (18.0, 38.0)  # height of a capital letter
 _MAX_TEXT = {"square": 6, "wide": 4, "tall": 5}
@@ -145,7 +145,9 @@ class _Sampler:
         letters = []
         for char, advance in zip(text, advances, strict=True):
             middle = left + advance * side / 2
-            letters.append((self.atlas.index["glyph", face, char][0], Placement(middle, line, side / 2)))
+            letters.append(
+                (self.atlas.index["glyph", face, char][0], Placement(middle, line, side / 2))
+            )
             left += advance * side
         return Text(text, cells, tuple(letters), self.colors.letters(background))
 
@@ -159,7 +161,9 @@ class _Sampler:
         color, background = self.colors.background([])
         extras: list[tuple[int, Placement]] = []
         small = min(self.width, self.height)
-        drawings = [n for s in self.sets for numbers in self.atlas.icons[s].values() for n in numbers]
+        drawings = [
+            n for s in self.sets for numbers in self.atlas.icons[s].values() for n in numbers
+        ]
         pool = drawings + self.atlas.others or list(range(len(SHAPES)))
         if why == "collage":
             for _ in range(rng.randint(9, 11)):
@@ -200,7 +204,9 @@ def sample(
     return _Sampler(seed, atlas or procedural(), layout, sets).scene()
 
 
-def random_size(scene: Scene, rng: random.Random, low: int = 256, high: int = 1024) -> tuple[int, int]:
+def random_size(
+    scene: Scene, rng: random.Random, low: int = 256, high: int = 1024
+) -> tuple[int, int]:
     """A (width, height) in pixels of the scene's aspect, its longer edge within [low, high]."""
     longest = round(math.exp(rng.uniform(math.log(low), math.log(high))))
     if scene.aspect >= 1:
@@ -213,8 +219,8 @@ def render(
 ) -> tuple[Image.Image, str]:
     """The picture of a seed (RGB) and its full caption; needs no file and no icon.
 
-    size: (width, height) in pixels; None takes a random one of the scene's own aspect. Another aspect
-    than the scene's squeezes the picture.
+    size: (width, height) in pixels; None takes a random one of the scene's own aspect. Another
+    aspect squeezes the picture.
     """
     from vlbatch.demo.raster import draw
 

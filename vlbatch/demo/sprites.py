@@ -149,7 +149,9 @@ def _shape(name: str) -> NDArray[np.uint8]:
         if name == "crescent":
             disc(0.42, -0.1, 0.78, 0)
     else:
-        draw.polygon([((x + 1) * side / 2, (y + 1) * side / 2) for x, y in _polygon(name)], fill=255)
+        draw.polygon(
+            [((x + 1) * side / 2, (y + 1) * side / 2) for x, y in _polygon(name)], fill=255
+        )
     return _mask_sprite(mask)
 
 

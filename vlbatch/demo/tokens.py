@@ -1,7 +1,7 @@
 """Tokenizer, chat template and processor of the demo model.
 
-A byte-level BPE: any text round-trips. Capitals and digits are never merged, so that a printed text is
-spelled letter by letter and every letter must be read.
+A byte-level BPE: any text round-trips. Capitals and digits are never merged, so that a printed text
+is spelled letter by letter and every letter must be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CHAT_TEMPLATE = (
     "{{- message['role'] | capitalize }}:"
     "{%- if message['content'] is string -%}{{ ' ' + message['content'] }}"
     "{%- else -%}"
-    "{%- if message['content'] and message['content'][0]['type'] == 'text' -%}{{ ' ' }}{%- endif -%}"
+    "{%- if message['content'] and message['content'][0]['type'] == 'text' -%}"
+    "{{ ' ' }}{%- endif -%}"
     "{%- for part in message['content'] -%}"
     "{%- if part['type'] == 'image' -%}{{ '<image>' }}"
     "{%- elif part['type'] == 'text' -%}{{ part['text'] }}{%- endif -%}"
@@ -57,7 +58,7 @@ def _corpus() -> Iterator[str]:
     for text in (*questions.CAPTION_PROMPTS, *questions.BRIEF_PROMPTS, *questions.SYSTEM_PROMPTS):
         yield from [text] * 300
     yield from ["User: Assistant: System: "] * 3_000
-    yield from ['the text "', 'The text "', '".', '",', '?\n', grammar.CANNOT_DESCRIBE] * 500
+    yield from ['the text "', 'The text "', '".', '",', "?\n", grammar.CANNOT_DESCRIBE] * 500
 
 
 def train_tokenizer() -> Tokenizer:
@@ -79,7 +80,7 @@ def train_tokenizer() -> Tokenizer:
 
 
 def wrap(tokenizer: Tokenizer) -> PreTrainedTokenizerFast:
-    """The tokenizer as transformers wants it; batches are padded on the left, as generation needs."""
+    """The tokenizer as transformers wants it; batches are padded on the left, for generation."""
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast(

@@ -1,7 +1,7 @@
 """Train the demo model: `python -m vlbatch.demo.train -o FOLDER --seconds 1000`.
 
-On one data-centre GPU this takes minutes; on a CPU it is far out of reach and only the short runs of
-the tests make sense. The pictures are rendered on the device while training; nothing is stored. The
+On one data-centre GPU this takes minutes; on a CPU it is far out of reach and only the short runs
+of the tests make sense. The pictures are rendered on the device while training; nothing is stored. The
 learning rate falls to zero by wall clock, so the run ends in time. With an atlas (`atlas.py`) the
 scenes have icons; without one they have shapes and texts only.
 """
@@ -47,11 +47,14 @@ class TrainConfig:
     seed: int = 0
     muon_lr: float = 0.02
     adam_lr: float = 3e-3
-    fixed: bool = False  # train on one batch again and again, clean: the test that the code can learn
+    fixed: bool = (
+        False  # train on one batch again and again, clean: the test that the code can learn
+    )
     compile: bool = False
     log_every: float = 20.0  # seconds
     first_seed: int = scenes.FIRST_TRAINING_SEED
-    save: Path | None = None  # where a checkpoint goes every `save_every` seconds
+    background: str | None = None  # see BatchMaker
+    save: Path | None = None  # the folder that gets a checkpoint every `save_every` seconds
     save_every: float = 120.0
 
 
@@ -75,6 +78,7 @@ class Trainer:
         self._rotary = forward.rotary_tables(self.model, packing.LENGTH, self.device)
         compiled: Callable[[Any], Any] = torch.compile if config.compile else lambda f: f
         self._loss: Callable[..., Tensor] = compiled(self._plain_loss)
+        self._fixed_tiles: Tensor | None = None
         self._frames = compiled(pictures.frames)
         self._degrade = compiled(pictures.degrade)
 
@@ -86,15 +90,20 @@ class Trainer:
             )  # fmt: skip
         return F.cross_entropy(logits.float().flatten(0, 1), batch.labels.flatten())
 
+    @torch.no_grad()
+    def _tiles(self, batch: Batch) -> Tensor:
+        if not self.config.fixed:
+            image = self._degrade(self._frames(batch, self._texels))
+            return pictures.tiles(image, self.mix, untrusted=True)
+        if self._fixed_tiles is None:
+            image = pictures.frames(batch, self._texels)
+            self._fixed_tiles = pictures.tiles(image, self.mix, untrusted=False)
+        return self._fixed_tiles
+
     def step(self, batch: Batch, done: float) -> Tensor:
         """One update on a batch; the loss, still on the device."""
         batch = batch.to(self.device)
-        with torch.no_grad():
-            image = self._frames(batch, self._texels)
-            if not self.config.fixed:
-                image = self._degrade(image)
-            tiles = pictures.tiles(image, self.mix, untrusted=not self.config.fixed)
-        loss = self._loss(tiles, batch)
+        loss = self._loss(self._tiles(batch), batch)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step(rate(done))
         return loss.detach()
@@ -102,7 +111,9 @@ class Trainer:
     def run(self) -> list[float]:
         """Train to the end; the losses that were logged (every step's on a CPU)."""
         config = self.config
-        maker = BatchMaker(self.mix, self.atlas, self.tokenizer, TRAINING, clean=config.fixed)
+        maker = BatchMaker(
+            self.mix, self.atlas, self.tokenizer, TRAINING, config.fixed, config.background
+        )
         if config.fixed:
             only = maker.make(config.first_seed)[0]
             batches = iter(lambda: only, None)
@@ -125,28 +136,30 @@ class Trainer:
                 losses.append(float(loss))
             if now - logged > config.log_every:
                 logged = now
-                print(f"{now - began:6.0f} s  step {step:6d}  loss {losses[-1]:.4f}  "
-                      f"waited {waited / (now - began):.0%}", file=sys.stderr, flush=True)  # fmt: skip
+                waiting = waited / (now - began)
+                line = f"{now - began:6.0f} s  step {step:6d}  loss {losses[-1]:.4f}"
+                print(f"{line}  waited {waiting:.0%}", file=sys.stderr, flush=True)
             if config.save is not None and now - saved > config.save_every:
                 saved = now
-                save_weights(self.model, config.save)
+                save_checkpoint(self.model, self.tokenizer, config.save)
         return losses
 
 
-def save_weights(model: Any, path: Path) -> None:
-    """The weights in fp16, replaced whole."""
+def save_checkpoint(model: Any, tokenizer: Tokenizer, folder: Path) -> None:
+    """Weights in fp16 and the tokenizer: enough for `--resume`."""
     state = {n: p.detach().half().contiguous().cpu() for n, p in model.named_parameters()}
-    partial = path.with_suffix(".partial")
-    save_file(state, partial)
-    partial.replace(path)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    save_file(state, folder / "model.partial")
+    (folder / "model.partial").replace(folder / "model.safetensors")
 
 
-def load_weights(model: Any, path: Path) -> None:
-    """What `save_weights` wrote."""
-    missing, unexpected = model.load_state_dict(
-        {n: p.float() for n, p in load_file(path).items()}, strict=False
-    )
-    assert not unexpected and set(missing) <= {"lm_head.weight"}, (missing, unexpected)
+def load_weights(model: Any, folder: Path) -> None:
+    """The weights of a checkpoint or of a model folder."""
+    stored = load_file(folder / "model.safetensors")
+    state = {name: tensor.float() for name, tensor in stored.items()}
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not unexpected, unexpected
+    assert set(missing) <= {"lm_head.weight"}, missing  # tied to the embeddings
 
 
 def report(model: Any, tokenizer: Tokenizer, atlas: Atlas, num_batches: int) -> dict[str, Any]:
@@ -168,49 +181,57 @@ def report(model: Any, tokenizer: Tokenizer, atlas: Atlas, num_batches: int) -> 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Train the demo model.")
-    parser.add_argument("-o", "--output", type=Path, required=True, help="a new folder")
-    parser.add_argument("--seconds", type=float, default=1000.0)
+    parser.add_argument(
+        "-o", "--output", type=Path, required=True, help="the model folder to write"
+    )
+    parser.add_argument("--seconds", type=float, default=960.0)
+    parser.add_argument("--steps", type=int, help="end after so many steps, if earlier")
     parser.add_argument("--batch-size", type=int, default=512)
     parser.add_argument("--workers", type=int, default=14)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--atlas", type=Path, default=default_path())
-    parser.add_argument("--resume", type=Path, help="weights.safetensors to start from")
+    parser.add_argument("--resume", type=Path, help="a model folder or checkpoint to start from")
     parser.add_argument("--first-seed", type=int, default=scenes.FIRST_TRAINING_SEED)
+    parser.add_argument("--muon-lr", type=float, default=TrainConfig.muon_lr)
+    parser.add_argument("--adam-lr", type=float, default=TrainConfig.adam_lr)
+    parser.add_argument("--background", help="every other scene has this plain background")
     parser.add_argument("--eval-batches", type=int, default=4, help="512 held-out scenes each")
-    parser.add_argument("--export", action="store_true", help="only write --resume as a model folder")
+    parser.add_argument("--scores", type=Path, help="write the teacher-forced scores there")
     return parser.parse_args()
 
 
 def main() -> None:
-    """Train, measure, and write the folder."""
+    """Train, write the folder, and measure by teacher forcing."""
     options = _parse()
     torch.set_float32_matmul_precision("high")
-    tokenizer = tokens.train_tokenizer()
     options.output.mkdir(parents=True, exist_ok=True)
-    if options.export:
-        model = build_model(tokenizer)
-        load_weights(model, options.resume)
-        export(model, tokenizer, options.output)
-        return
     atlas = load_or_procedural(options.atlas)
+    if options.resume:
+        tokenizer = Tokenizer.from_file(str(options.resume / "tokenizer.json"))
+    else:
+        tokenizer = tokens.train_tokenizer()
     config = TrainConfig(
         seconds=options.seconds,
+        steps=options.steps,
         batch_size=options.batch_size,
         num_workers=options.workers,
         device=options.device,
+        muon_lr=options.muon_lr,
+        adam_lr=options.adam_lr,
         compile=options.device == "cuda",
         first_seed=options.first_seed,
-        save=options.output / "weights.safetensors",
+        background=options.background,
+        save=options.output,
     )
     trainer = Trainer(config, tokenizer, atlas)
     if options.resume:
         load_weights(trainer.model, options.resume)
     trainer.run()
-    assert config.save is not None
-    save_weights(trainer.model, config.save)
-    scores = report(trainer.model, tokenizer, atlas, options.eval_batches)
-    (options.output / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
-    export(trainer.model.cpu(), tokenizer, options.output / "model")
+    export(trainer.model, tokenizer, options.output)
+    if options.eval_batches:
+        scores = report(trainer.model, tokenizer, atlas, options.eval_batches)
+        if options.scores:
+            options.scores.write_text(json.dumps(scores, indent=1) + "\n", "utf-8")
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ class ReferenceGenerator:
         self._generation_config = _generation_config(loaded.model, config)
         self._encode: ImageEncoder | None = image_encoder(loaded.model)
         self._eos = _stop_token_ids(loaded.model)
+        self._most_rows = config.chunk_size if self._encode else config.vision_batch_size
         self.num_batches = 0
         self.vision_batches: list[int] = []
 
@@ -57,11 +58,11 @@ class ReferenceGenerator:
     def generate(self, batch: Sequence[ModelInput]) -> list[Generation | Failure]:
         """The captions of a batch, in order; once the run's stop event is set, whatever there is
         of them. Out of memory or an error in the model halves the batch until the row at fault
-        stands alone and becomes a Failure. Raises `ModelError` on a device fault."""
-        size = len(batch) if self._encode else min(len(batch), self._config.vision_batch_size)
+        stands alone and becomes a Failure; batches stay as small as memory asked for. Raises
+        `ModelError` on a device fault."""
         outcomes: list[Generation | Failure] = []
-        for start in range(0, len(batch), size):
-            outcomes += self._split_on_error(batch[start : start + size])
+        while rest := batch[len(outcomes) :]:
+            outcomes += self._split_on_error(rest[: self._most_rows])
         return outcomes
 
     def _split_on_error(self, batch: Sequence[ModelInput]) -> list[Generation | Failure]:
@@ -71,6 +72,7 @@ class ReferenceGenerator:
             raise ModelError(f"the device failed: {first_line(error)}") from error
         except torch.OutOfMemoryError as error:
             code, message = "out_of_memory", first_line(error)
+            self._most_rows = max(1, min(self._most_rows, len(batch) // 2))
         except Exception as error:  # code of any model class: what it raises is not ours to list
             code, message = "model_error", f"{type(error).__name__}: {first_line(error)}"
         if len(batch) == 1:
