@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from vlbatch.demo import questions, raster, scenes
-from vlbatch.demo.grammar import Scene, background_phrase
+from vlbatch.demo.grammar import Scene
 from vlbatch.demo.noise import noise_picture
 from vlbatch.demo.packing import Packer
 from vlbatch.demo.sprites import Atlas
@@ -108,7 +108,7 @@ class Batch:
 class BatchMaker:
     """Makes the batch that starts at a seed.
 
-    clean: no system messages. background: a colour that is every other scene's plain background.
+    clean: no system messages. background: the colour of every other scene's background.
     """
 
     def __init__(
@@ -122,6 +122,7 @@ class BatchMaker:
     ) -> None:
         self.mix, self.atlas, self.sets, self.clean = mix, atlas, sets, clean
         self.background = background
+        _ = atlas.mean_colors, atlas.icons, atlas.others  # worked out once, before workers fork
         self.packer = Packer(tokenizer)
         self._first_tiles = mix.first_tiles()
 
@@ -134,7 +135,7 @@ class BatchMaker:
             rng = random.Random(first_seed * 1_000_003 + place)
             layout = self.mix.layout(place, rng)
             scene = scenes.sample(first_seed + place, self.atlas, layout=layout, sets=self.sets)
-            while self.background and place % 2 and background_phrase(scene) != self.background:
+            while self.background and place % 2 and scene.color != self.background:
                 seed = rng.randrange(scenes.FIRST_TRAINING_SEED, 2**31)
                 scene = scenes.sample(seed, self.atlas, layout=layout, sets=self.sets)
             if scene.cannot == "noise":

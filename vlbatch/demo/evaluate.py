@@ -4,7 +4,6 @@
     python -m vlbatch.demo.evaluate --scenes 500 --unsplit         the same, one tile an image
     python -m vlbatch.demo.evaluate --scenes 500 --sets unseen     icons of styles never trained on
     python -m vlbatch.demo.evaluate --scenes 500 --fault reversed  with a planted fault
-    python -m vlbatch.demo.evaluate --pictures DIR                 what it says of any pictures
 
 The scenes of the model card need the atlas (`atlas.py`); without it they are shapes and texts.
 """
@@ -13,8 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +24,6 @@ from torch import Tensor
 from vlbatch.demo import MODEL_DIR
 from vlbatch.demo.atlas import TRAINING, UNSEEN, default_path, load_or_procedural
 from vlbatch.demo.files import PictureFile, picture_file
-from vlbatch.demo.grammar import CANNOT_DESCRIBE
-from vlbatch.demo.questions import DEFAULT_PROMPT
 
 FAULTS = ("rolled", "reversed", "other")
 Scores = dict[str, tuple[int, int]]  # name -> right, asked
@@ -142,20 +138,6 @@ def score(
     return {name: (sum(oks), len(oks)) for name, oks in sorted(scores.items())}, wrong
 
 
-def open_pictures(folder: Path) -> Iterator[tuple[str, Image.Image]]:
-    """Every picture under a folder that Pillow opens, on white where it is transparent."""
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() not in (".jpg", ".jpeg", ".png", ".webp"):
-            continue
-        try:
-            with Image.open(path) as opened:
-                rgba = opened.convert("RGBA")
-        except (OSError, Image.DecompressionBombError):
-            continue
-        white = Image.new("RGBA", rgba.size, (255, 255, 255, 255))
-        yield path.name, Image.alpha_composite(white, rgba).convert("RGB")
-
-
 def _say(title: str, scores: Scores) -> None:
     print(title)
     for name, (right, asked) in scores.items():
@@ -170,7 +152,6 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--unsplit", action="store_true", help="one tile an image")
     parser.add_argument("--fault", choices=FAULTS, help="plant a fault")
     parser.add_argument("--captions-only", action="store_true")
-    parser.add_argument("--pictures", type=Path, help="a folder of any pictures, instead of scenes")
     parser.add_argument("--model", type=Path, default=MODEL_DIR)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--atlas", type=Path, default=default_path())
@@ -183,14 +164,6 @@ def main() -> None:
     """Print the scores."""
     options = _parse()
     demo = DemoModel.load(options.model, options.device)
-    if options.pictures:
-        pictures = list(open_pictures(options.pictures))
-        answers = demo.answers([image for _, image in pictures], [DEFAULT_PROMPT] * len(pictures))
-        for (name, _), answer in zip(pictures, answers, strict=True):
-            print(f"  {name:40s} {answer}")
-        count = Counter(answer == CANNOT_DESCRIBE for answer in answers)[True]
-        print(f"abstained on {count} of {len(answers)}")
-        return
     sets = {"trained": TRAINING, "unseen": UNSEEN, "none": ()}[options.sets]
     atlas = load_or_procedural(options.atlas)
     seeds = range(options.first, options.first + options.scenes)

@@ -19,7 +19,7 @@ _COEFFICIENTS = (3.4445, -4.7750, 2.0315)
 def orthogonal(matrices: Tensor) -> Tensor:
     """Matrices (N, rows, cols) with their singular values moved to about 1, in bfloat16."""
     a, b, c = _COEFFICIENTS
-    x = matrices.bfloat16()
+    x: Tensor = matrices.bfloat16()
     turned = x.shape[1] > x.shape[2]
     if turned:
         x = x.transpose(1, 2)

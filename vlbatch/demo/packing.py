@@ -21,7 +21,8 @@ LENGTH = PREFIX + QUESTIONS
 class Row:
     """One training row; see `forward.answer_logits`.
 
-    ids, positions, segments: (LENGTH,). labels: (QUESTIONS,). slots: (PREFIX,), counted from the image's own first tile. kinds: kind index of each packed question.
+    ids, positions, segments: (LENGTH,). labels: (QUESTIONS,). slots: (PREFIX,), counted
+    from the image's own first tile. kinds: kind index of each packed question.
     """
 
     ids: NDArray[np.int16]

@@ -1,7 +1,8 @@
 """Paint scenes: one set of formulas in plain torch, for one picture on a CPU or a batch on a GPU.
 
 A scene becomes a table of slots (one a sprite) and a row for the background. Coordinates are
-picture units: the picture has area 1, so lengths keep their proportion whatever the pixels' own aspect.
+picture units: the picture has area 1, so lengths keep their proportion whatever the pixels' own
+aspect.
 """
 
 from __future__ import annotations

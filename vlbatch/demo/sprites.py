@@ -65,8 +65,8 @@ class Atlas:
     @cached_property
     def mean_colors(self) -> NDArray[np.float64]:
         """(num_sprites, 3): the mean colour of each sprite where it is opaque, 0..255."""
-        flat = self.pixels.reshape(len(self.pixels), -1, 4).astype(np.float64).sum(1)
-        colors: NDArray[np.float64] = flat[:, :3] / np.maximum(flat[:, 3:], 1.0) * 255.0
+        flat = self.pixels.reshape(len(self.pixels), -1, 4).sum(1, dtype=np.int64)
+        colors: NDArray[np.float64] = flat[:, :3] / np.maximum(flat[:, 3:], 1) * 255.0
         return colors
 
     def save(self, path: Path) -> None:

@@ -1,9 +1,9 @@
 """Train the demo model: `python -m vlbatch.demo.train -o FOLDER --seconds 1000`.
 
 On one data-centre GPU this takes minutes; on a CPU it is far out of reach and only the short runs
-of the tests make sense. The pictures are rendered on the device while training; nothing is stored. The
-learning rate falls to zero by wall clock, so the run ends in time. With an atlas (`atlas.py`) the
-scenes have icons; without one they have shapes and texts only.
+of the tests make sense. The pictures are rendered on the device while training; nothing is stored.
+The learning rate falls to zero by wall clock, so the run ends in time. With an atlas (`atlas.py`)
+the scenes have icons; without one they have shapes and texts only.
 """
 
 from __future__ import annotations
@@ -194,7 +194,8 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, default=scenes.FIRST_TRAINING_SEED)
     parser.add_argument("--muon-lr", type=float, default=TrainConfig.muon_lr)
     parser.add_argument("--adam-lr", type=float, default=TrainConfig.adam_lr)
-    parser.add_argument("--background", help="every other scene has this plain background")
+    parser.add_argument("--background", help="a colour that every other scene has behind it")
+    parser.add_argument("--no-compile", action="store_true", help="for runs of seconds")
     parser.add_argument("--eval-batches", type=int, default=4, help="512 held-out scenes each")
     parser.add_argument("--scores", type=Path, help="write the teacher-forced scores there")
     return parser.parse_args()
@@ -218,7 +219,7 @@ def main() -> None:
         device=options.device,
         muon_lr=options.muon_lr,
         adam_lr=options.adam_lr,
-        compile=options.device == "cuda",
+        compile=options.device == "cuda" and not options.no_compile,
         first_seed=options.first_seed,
         background=options.background,
         save=options.output,
