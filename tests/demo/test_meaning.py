@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from vlbatch.demo import IMAGES_DIR, samples
-from vlbatch.demo.evaluate import DemoModel, open_pictures
+from vlbatch.demo.evaluate import DemoModel
 from vlbatch.demo.questions import DEFAULT_PROMPT, KINDS
+from vlbatch.demo.strangers import open_pictures
 
 NUM_SCENES = 100
 
@@ -43,7 +44,7 @@ def test_tiles_in_reverse_order_show(demo: DemoModel, frozen: list[dict[str, Any
 
 
 def test_samples_are_captioned_exactly_right(demo: DemoModel) -> None:
-    pictures = dict(open_pictures(IMAGES_DIR))
+    pictures = {path.name: image for path, image in open_pictures(IMAGES_DIR)}
     assert pictures.keys() == samples().keys()
     answers = demo.answers(list(pictures.values()), [DEFAULT_PROMPT] * len(pictures))
     assert dict(zip(pictures, answers, strict=True)) == samples()

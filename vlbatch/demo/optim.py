@@ -80,3 +80,25 @@ class Optimizer:
         for members in self._muon._groups:
             for parameter in members:
                 parameter.grad = None
+
+
+class GentleSgd:
+    """SGD over the language model alone, to correct how a trained model words something.
+
+    Its updates are in proportion to the gradients, so what is right stays as it is; an update of
+    `Optimizer` has one size whatever the gradient, and small batches would undo the training.
+    """
+
+    def __init__(self, model: Any, lr: float) -> None:
+        model.requires_grad_(False)
+        self._parameters = list(model.model.text_model.requires_grad_(True).parameters())
+        self._lr = lr
+        self._sgd = torch.optim.SGD(self._parameters, lr=lr, momentum=0.9)
+
+    def step(self, share: float) -> None:
+        """Update the weights and clear the gradients."""
+        nn.utils.clip_grad_norm_(self._parameters, 1.0)
+        for group in self._sgd.param_groups:
+            group["lr"] = self._lr * share
+        self._sgd.step()
+        self._sgd.zero_grad(set_to_none=True)

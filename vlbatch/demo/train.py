@@ -29,7 +29,7 @@ from vlbatch.demo.architecture import build_model, export
 from vlbatch.demo.atlas import TRAINING, default_path, load_or_procedural
 from vlbatch.demo.batches import Batch, BatchMaker, Mix, stream
 from vlbatch.demo.gauge import gauge
-from vlbatch.demo.optim import Optimizer
+from vlbatch.demo.optim import GentleSgd, Optimizer
 from vlbatch.demo.sprites import Atlas
 
 _WARM_UP, _FLAT = 0.02, 0.35  # shares of the run: the rate rises, stays, then falls to zero
@@ -47,6 +47,7 @@ class TrainConfig:
     seed: int = 0
     muon_lr: float = 0.02
     adam_lr: float = 3e-3
+    gentle_lr: float | None = None  # correct the wording only: see GentleSgd
     fixed: bool = (
         False  # train on one batch again and again, clean: the test that the code can learn
     )
@@ -72,7 +73,12 @@ class Trainer:
         self.config, self.tokenizer, self.atlas = config, tokenizer, atlas
         self.device = torch.device(config.device)
         self.model: Any = build_model(tokenizer, config.seed).to(self.device).train()
-        self.optimizer = Optimizer(self.model, config.muon_lr, config.adam_lr)
+        if config.gentle_lr is None:
+            self.optimizer: Optimizer | GentleSgd = Optimizer(
+                self.model, config.muon_lr, config.adam_lr
+            )
+        else:
+            self.optimizer = GentleSgd(self.model, config.gentle_lr)
         self.mix = Mix.of(config.batch_size)
         self._texels = raster.texels(atlas, self.device)
         self._rotary = forward.rotary_tables(self.model, packing.LENGTH, self.device)
@@ -194,6 +200,7 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--first-seed", type=int, default=scenes.FIRST_TRAINING_SEED)
     parser.add_argument("--muon-lr", type=float, default=TrainConfig.muon_lr)
     parser.add_argument("--adam-lr", type=float, default=TrainConfig.adam_lr)
+    parser.add_argument("--gentle-lr", type=float, help="only correct the wording, by SGD")
     parser.add_argument("--background", help="a colour that every other scene has behind it")
     parser.add_argument("--no-compile", action="store_true", help="for runs of seconds")
     parser.add_argument("--eval-batches", type=int, default=4, help="512 held-out scenes each")
@@ -219,6 +226,7 @@ def main() -> None:
         device=options.device,
         muon_lr=options.muon_lr,
         adam_lr=options.adam_lr,
+        gentle_lr=options.gentle_lr,
         compile=options.device == "cuda" and not options.no_compile,
         first_seed=options.first_seed,
         background=options.background,
