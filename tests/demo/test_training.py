@@ -37,6 +37,17 @@ def test_a_plain_step_runs(tokenizer: Tokenizer) -> None:
     assert np.isfinite(losses).all()
 
 
+def test_a_gentle_run_leaves_the_vision_tower(tokenizer: Tokenizer) -> None:
+    config = TrainConfig(steps=1, batch_size=5, gentle_lr=0.1, background="orange")
+    trainer = Trainer(config, tokenizer, procedural())
+    before = {name: p.clone() for name, p in trainer.model.named_parameters()}
+    trainer.run()
+    after = dict(trainer.model.named_parameters())
+    changed = {name for name, p in before.items() if not torch.equal(p, after[name])}
+    assert changed
+    assert all(".text_model." in name for name in changed)
+
+
 @pytest.mark.parametrize("place", range(5))
 def test_forward_equals_the_models_own(demo: DemoModel, tokenizer: Tokenizer, place: int) -> None:
     grid = MIX.grid(place)
