@@ -30,7 +30,8 @@ def _join(values: list[Any], device: torch.device, dtype: torch.dtype) -> Any:
         return [item for value in values for item in value]
     shape = [max(sizes) for sizes in zip(*(v.shape[1:] for v in values), strict=True)]
     joined = torch.cat([_pad(value, shape) for value in values])
-    return joined.to(device, dtype if joined.is_floating_point() else None)
+    joined = joined.to(device)  # first, so that the device converts
+    return joined.to(dtype) if joined.is_floating_point() else joined
 
 
 def _pad(value: torch.Tensor, shape: list[int]) -> torch.Tensor:
