@@ -1,4 +1,4 @@
-"""On an NVIDIA GPU: right captions, and how far they depend on the batch. `pytest -m gpu -s`."""
+"""On an NVIDIA GPU: right captions, and how far they depend on the batch. `pytest -m gpu -n 0 -s`."""
 
 from __future__ import annotations
 
