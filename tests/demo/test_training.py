@@ -26,10 +26,10 @@ def tokenizer() -> Tokenizer:
 
 
 def test_a_short_run_learns_its_scenes(tokenizer: Tokenizer) -> None:
-    config = TrainConfig(steps=24, batch_size=8, fixed=True)
+    config = TrainConfig(steps=20, batch_size=6, fixed=True)
     losses = Trainer(config, tokenizer, procedural()).run()
     assert losses[0] > 5
-    assert losses[-1] < 0.5
+    assert losses[-1] < losses[0] / 5, losses
 
 
 def test_a_plain_step_runs(tokenizer: Tokenizer) -> None:
@@ -52,19 +52,18 @@ def test_a_gentle_run_leaves_the_vision_tower(tokenizer: Tokenizer) -> None:
 def test_forward_equals_the_models_own(demo: DemoModel, tokenizer: Tokenizer, place: int) -> None:
     grid = MIX.grid(place)
     scene = scenes.sample(place, layout=MIX.layout(place, random.Random(place)))
-    asked = questions.training_set(scene, random.Random(place))
+    asked = questions.training_set(scene, random.Random(place))[:4]  # as many as surely fit
     row = packing.Packer(tokenizer).row(asked, grid)
     image = raster.draw(scene, procedural(), scenes.random_size(scene, random.Random(0)))
     rotary = forward.rotary_tables(demo.model, packing.LENGTH, torch.device("cpu"))
-    for number, question in enumerate(asked[: len(row.kinds)], 1):
+    assert len(row.kinds) == len(asked)
+    for number, question in enumerate(asked, 1):
         text = demo.chat(question.prompt) + question.answer + tokens.END
         inputs = demo.processor(
             text=[text], images=[[image]], return_tensors="pt", do_image_splitting=grid != (0, 0)
         )
         here = row.segments[packing.PREFIX :] == number
         length = int(here.sum())
-        if length == 0:
-            continue
         fields = (row.ids, row.slots, row.positions, row.segments)
         batch = [torch.from_numpy(field.astype(np.int64))[None] for field in fields]
         with torch.no_grad():
@@ -124,7 +123,7 @@ def test_teacher_forcing_agrees_and_faults_show(demo: DemoModel) -> None:
     def caption_score(fault: str | None) -> float:
         right, asked = gauge(
             demo.model, demo.processor.tokenizer.backend_tokenizer, procedural(),
-            sets=(), num_batches=1, batch_size=24, fault=fault,
+            sets=(), num_batches=1, batch_size=16, fault=fault,
         )["split caption"]  # fmt: skip
         return right / asked
 
