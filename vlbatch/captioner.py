@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator, Sized
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -96,9 +97,9 @@ class Captioner:
                 _items(images, prompts), self._source, self._loaded, self._config, asking,
                 self._stop,
             )  # fmt: skip
-            for group in outcomes:
-                for outcome in group:
-                    if (record := rows.add(outcome)) is not None:
+            with closing(outcomes):
+                for group in outcomes:
+                    for record in filter(None, map(rows.add, group)):
                         if bar is not None:
                             bar.update()
                         yield record

@@ -13,7 +13,8 @@ import itertools
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from typing import Any, Protocol, TypeVar, cast
 
 from vlbatch.batching import batches
@@ -42,7 +43,7 @@ GRACE = 1.5
 _NUM_RESULTS = 1024
 
 
-class Generator(Protocol):
+class CaptionModel(Protocol):
     """What captions batches: `ReferenceGenerator`, `StubModel`."""
 
     def batch_key(self, item: ModelInput) -> Any: ...
@@ -52,7 +53,7 @@ class Generator(Protocol):
 def caption(
     plan: Plan, *, stop: threading.Event, progress: Progress | None = None
 ) -> Iterator[CaptionRecord]:
-    """Captions every input that has no row yet; yields each row once it is written.
+    """CaptionModel every input that has no row yet; yields each row once it is written.
 
     Setting `stop` ends it soon, with the rows safe. Raises `VlbatchError`s. Nothing is loaded
     when every input has its row.
@@ -93,15 +94,16 @@ def caption(
 
 
 def _write(
-    outcomes: Iterator[list[Generation | Failure]], plan: Plan, sink: Sink, progress: Progress
+    outcomes: Generator[list[Generation | Failure]], plan: Plan, sink: Sink, progress: Progress
 ) -> Iterator[CaptionRecord]:
     rows = RowJoiner(len(plan.asking.prompts.templates), plan.save_fields)
-    for group in outcomes:
-        records = [record for outcome in group if (record := rows.add(outcome)) is not None]
-        sink.write(records)
-        sink.tick()
-        progress.set_durable(sink.rows_durable)
-        yield from records
+    with closing(outcomes):
+        for group in outcomes:
+            records = [record for outcome in group if (record := rows.add(outcome)) is not None]
+            sink.write(records)
+            sink.tick()
+            progress.set_durable(sink.rows_durable)
+            yield from records
 
 
 def run(
@@ -111,7 +113,7 @@ def run(
     config: Config,
     asking: Asking,
     stop: threading.Event,
-) -> Iterator[list[Generation | Failure]]:
+) -> Generator[list[Generation | Failure]]:
     """The outcomes of `items` as they come, in groups; an empty group now and then when idle.
 
     Setting `stop`, or leaving the iterator, ends all threads.
@@ -146,7 +148,7 @@ def _model_halves(
     config: Config,
     asking: Asking,
     halt: threading.Event,
-) -> tuple[Process, Generator]:
+) -> tuple[Process, CaptionModel]:
     """What runs on the host's threads, and what runs on the model's."""
     if loaded is None:
         stub = StubModel(asking.prompts)
@@ -162,7 +164,7 @@ def _model_halves(
 
 
 def _generate(
-    generator: Generator,
+    generator: CaptionModel,
     chunks: Iterator[list[ModelInput]],
     results: queue.Queue[Any],
     halt: threading.Event,
