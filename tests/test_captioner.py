@@ -98,6 +98,27 @@ def test_one_call_at_a_time() -> None:
         first.close()
 
 
+def test_one_image_is_not_a_list_of_images(tmp_path: Path) -> None:
+    images = ["a.jpg", b"x", Path("a.jpg"), Image.new("RGB", (2, 2)), np.zeros((4, 4, 3), np.uint8)]
+    with Captioner("stub:colour") as captioner:
+        for image in images:
+            with pytest.raises(UsageError, match="give a list"):
+                captioner(image)  # type: ignore[arg-type]
+
+
+def test_a_closed_captioner_says_so() -> None:
+    with Captioner("stub:colour") as captioner:
+        pass
+    with pytest.raises(VlbatchError, match="closed"):
+        list(captioner([png((1, 2, 3))]))
+
+
+def test_several_prompts_by_name() -> None:
+    with Captioner("stub:colour", prompt={"a": "x", "b": "y z"}) as captioner:
+        (record,) = captioner([png((1, 2, 3))])
+    assert set(record.captions or ()) == {"a", "b"}
+
+
 def test_options_are_checked() -> None:
     with pytest.raises(UsageError, match="max_tokens"):
         Captioner("stub:colour", max_tokens=3)

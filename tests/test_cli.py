@@ -68,6 +68,9 @@ def test_help_is_quick_and_imports_no_torch() -> None:
         (["imgs", "-o", "o.jsonl", "--save-additional-columns", "a"], "'a'"),
         (["imgs", "-o", "o.jsonl", "--resume-by", "index"], "--resume-by"),
         (["imgs", "data.parquet", "-o", "o.jsonl"], ".csv"),
+        (["list.csv", "-o", "list.csv", "--overwrite"], "is an INPUT as well"),
+        (["imgs", "-o", "list.csv", "--overwrite", *STUB], "not an output of vlbatch"),
+        (["imgs", "-o", "list.csv", *STUB], "not an output of vlbatch"),
     ],
     ids=lambda value: " ".join(value)[-40:] if isinstance(value, list) else None,
 )
@@ -89,6 +92,7 @@ def test_bad_input_is_named_before_anything_is_loaded(
     assert "loading" not in ran.stderr
     assert ran.stdout == ""
     assert not (tmp_path / "o.jsonl").exists()
+    assert (tmp_path / "list.csv").read_text() == "image,id\nimgs/0.png,a\n"
 
 
 def test_a_run_and_the_same_command_again(cli: Cli, pictures: Path) -> None:
@@ -231,7 +235,7 @@ def test_dry_run_counts_and_stops(cli: Cli, pictures: Path) -> None:
     assert ran.code == 0
     assert "inputs: 12" in ran.stdout
     assert "prompt: Name {stem}." in ran.stdout
-    assert "left out: 1 files" in ran.stdout
+    assert "1 files left out" in ran.stdout
     assert {path.name for path in ran.folder.iterdir()} == {"imgs"}
 
 
@@ -317,10 +321,76 @@ def test_any_locale_and_any_name(cli: Cli, tmp_path: Path) -> None:
     assert stub_caption_has(again.rows("again.jsonl")[0], 0)
 
 
-def test_an_interrupt_names_nothing_of_ours(cli: Cli) -> None:
+def test_commands_and_variables_that_are_not_there(cli: Cli, pictures: Path) -> None:
     ran = cli("captoin")
     assert ran.code == 2
-    assert "captoin" in ran.stderr
+    assert "Did you mean 'vlbatch caption'?" in ran.stderr
+    assert "Did you mean 'vlbatch caption imgs'?" in cli("imgs", "-o", "x").stderr
+    ran = cli("config", "show", VLBATCH_MAX_NEW_TOKEN="3")
+    assert ran.code == 0
+    assert "did you mean VLBATCH_MAX_NEW_TOKENS?" in ran.stderr
+    ran = cli()
+    assert ran.code == 2
+    assert ran.stderr.startswith("Usage: vlbatch")
+
+
+def test_what_is_left_out_is_counted(cli: Cli, pictures: Path) -> None:
+    for name in ("a.txt", "b.txt", "c.mp4"):
+        (pictures / name).write_text("x")
+    ran = cli("caption", "imgs", "-o", "out.jsonl", *STUB)
+    assert "3 files left out: not images by their names (.txt 2, .mp4 1)" in ran.stderr
+
+
+def test_a_csv_as_excel_writes_it_abroad(cli: Cli, pictures: Path) -> None:
+    text = "\ufeffimage;title\r\nimgs/3.png;Grün, sehr\r\n"
+    (pictures.parent / "list.csv").write_bytes(text.encode())
+    ran = cli("caption", "list.csv", "-o", "out.jsonl", *STUB, "-p", "{title}")
+    assert ran.code == 0, ran.stderr
+    assert ran.rows()[0]["tokens"]["prompt"] == 2
+
+
+def test_jsonl_columns_keep_their_types(cli: Cli, pictures: Path) -> None:
+    row = {"image": "imgs/1.png", "tags": ["x", "y"], "price": 1.5, "none": None}
+    (pictures.parent / "list.jsonl").write_text(json.dumps(row))
+    ran = cli(
+        "caption", "list.jsonl", "-o", "out.jsonl", *STUB, "-p", "{tags} {price}{none}",
+        "--save-additional-columns", "tags,price,none",
+    )  # fmt: skip
+    assert ran.rows()[0]["fields"] == {"tags": ["x", "y"], "price": 1.5, "none": None}
+    assert ran.rows()[0]["tokens"]["prompt"] == 3
+
+
+def test_dry_run_tells_what_resume_would_do(cli: Cli, pictures: Path) -> None:
+    cli("caption", "imgs", "-o", "out.jsonl", *STUB, "--limit", "5")
+    before = (pictures.parent / "out.jsonl").read_bytes()
+    ran = cli("caption", "imgs", "-o", "out.jsonl", *STUB, "--dry-run")
+    assert "its 5 rows stay" in ran.stdout
+    ran = cli("caption", "imgs", "-o", "out.jsonl", *STUB, "--dry-run", "-p", "{stem}?")
+    assert "would be refused" in ran.stdout
+    assert "--prompt was 'Describe this image.', is '{stem}?'" in ran.stdout
+    assert "for imgs/0.png: 0?" in ran.stdout
+    ran = cli("caption", "imgs", "-o", "out.jsonl", *STUB, "--dry-run", "--overwrite")
+    assert "its 5 rows would be dropped" in ran.stdout
+    assert (pictures.parent / "out.jsonl").read_bytes() == before
+
+
+def test_one_folder_has_one_spelling(cli: Cli, pictures: Path) -> None:
+    assert cli("caption", "imgs", "-o", "out.jsonl", *STUB).code == 0
+    ran = cli("caption", "imgs/", "-o", "out.jsonl", *STUB)
+    assert ran.code == 0
+    assert "12 done before" in ran.stderr
+
+
+def test_repeated_keys_go_on_by_their_images(cli: Cli, pictures: Path) -> None:
+    """A row put before others of its key must not take their place."""
+    table = pictures.parent / "k.csv"
+    table.write_text("id,image\nx,imgs/1.png\nx,imgs/2.png\n")
+    args = ("caption", "k.csv", "--key-col", "id", "--resume-by", "key", "-o", "out.jsonl", *STUB)
+    assert cli(*args).code == 0
+    table.write_text("id,image\nx,imgs/7.png\nx,imgs/1.png\nx,imgs/2.png\n")
+    ran = cli(*args)
+    assert "1 captioned, 2 done before" in ran.stderr
+    assert sorted(row["image"] for row in ran.rows()) == [f"imgs/{n}.png" for n in (1, 2, 7)]
 
 
 def test_libtiff_does_not_talk_over_us(cli: Cli, tmp_path: Path) -> None:

@@ -1,4 +1,7 @@
-"""On an NVIDIA GPU: right captions, and how far they depend on the batch. `pytest -m gpu -n 0 -s`."""
+"""On an NVIDIA GPU: right captions, and whether they depend on the batch.
+
+`pytest -m gpu -n 0 -s` prints the figures.
+"""
 
 from __future__ import annotations
 

@@ -160,14 +160,14 @@ def test_unknown_field_is_named_with_the_nearest() -> None:
 
 def test_default_is_taken_as_it_is() -> None:
     assert is_default(Config())
-    assert prompt_set(Config()).to_json() == {ONLY_PROMPT: DEFAULT_PROMPT}
-    assert prompt_set(Config(), "<CAPTION>").to_json() == {ONLY_PROMPT: "<CAPTION>"}
+    assert prompt_set(Config()).to_json() == DEFAULT_PROMPT
+    assert prompt_set(Config(), "<CAPTION>").to_json() == "<CAPTION>"
 
 
 def test_one_prompt_needs_no_name_and_keeps_its_equals_sign() -> None:
     config = Config(prompt=("a=b",))
     assert not is_default(config)
-    assert prompt_set(config).to_json() == {ONLY_PROMPT: "a=b"}
+    assert prompt_set(config).to_json() == "a=b"
 
 
 def test_several_prompts_by_name() -> None:
@@ -194,16 +194,14 @@ def test_prompts_that_can_not_be_read(prompts: tuple[str, ...], message: str) ->
 # ---- files
 
 
-def from_file(path: Path, content: str | bytes) -> dict[str, str]:
+def from_file(path: Path, content: str | bytes) -> str | dict[str, str]:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return prompt_set(Config(prompt_file=str(path))).to_json()
 
 
 def test_text_file(tmp_path: Path) -> None:
-    assert from_file(tmp_path / "p.txt", "\ufeffDescribe\n{stem}.\r\n\n") == {
-        ONLY_PROMPT: "Describe\n{stem}."
-    }
-    assert from_file(tmp_path / "noext", "brief: x") == {ONLY_PROMPT: "brief: x"}
+    assert from_file(tmp_path / "p.txt", "\ufeffDescribe\n{stem}.\r\n\n") == "Describe\n{stem}."
+    assert from_file(tmp_path / "noext", "brief: x") == "brief: x"
 
 
 def test_yaml_file(tmp_path: Path) -> None:
@@ -211,7 +209,7 @@ def test_yaml_file(tmp_path: Path) -> None:
         "brief": "Be brief.",
         "full": "One\ntwo\n",
     }
-    assert from_file(tmp_path / "p.YML", "just a text") == {ONLY_PROMPT: "just a text"}
+    assert from_file(tmp_path / "p.YML", "just a text") == "just a text"
 
 
 @pytest.mark.parametrize(

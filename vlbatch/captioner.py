@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sized
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -44,8 +44,9 @@ class Captioner:
                 print(record.index, record.caption or record.error)
 
     model: a hub id, a folder, `stub:colour`, or None for the embedded demo model.
-    options: the settings of `vlbatch caption` that concern model, prompt and generation, with
-        underscores (`max_new_tokens`, `prompt`, `device`, `chunk_size`, …).
+    prompt: a template, or a mapping of names to templates for several captions an image.
+    options: the other settings of `vlbatch caption` that concern model, prompt and generation, with
+        underscores (`max_new_tokens`, `device`, `chunk_size`, …).
 
     Raises `UsageError` (a ValueError) for an option or model that can't be used, `ModelError`
     when the device fails. One call runs at a time.
@@ -59,6 +60,10 @@ class Captioner:
             )
         if isinstance(prompt := options.get("prompt"), str):
             options["prompt"] = (prompt,)
+        elif isinstance(prompt, Mapping):
+            options["prompt"] = tuple(f"{name}={text}" for name, text in prompt.items())
+        elif prompt is not None:
+            options["prompt"] = tuple(prompt)
         self._config = Config(model=model, **options)
         self._source = find_model(self._config)
         self._asking = ask(self._config, self._source)
@@ -85,8 +90,17 @@ class Captioner:
         show_progress: a tqdm bar.
 
         A bad image gives a record with `error`, never an exception. Raises ValueError where
-        `prompts` is shorter than `images`.
+        `prompts` is shorter than `images`, and for one image that is not in a list.
         """
+        if isinstance(images, str | bytes) or not isinstance(images, Iterable) or _is_array(images):
+            raise UsageError("images: give a list or another iterable of images, even for one.")
+        return self._records(images, prompts, show_progress)
+
+    def _records(
+        self, images: Iterable[ImageLike], prompts: Iterable[str] | str | None, show_progress: bool
+    ) -> Iterator[CaptionRecord]:
+        if self._stop.is_set():
+            raise VlbatchError("this Captioner is closed; make a new one.")
         if not self._busy.acquire(blocking=False):
             raise VlbatchError("this Captioner is busy with another call; finish that one first.")
         asking = self._asking if prompts is None else self._asking_each()
@@ -162,9 +176,14 @@ def _picture(image: Any) -> Image.Image:
     if shape is None or dtype != "uint8" or not (len(shape) == 2 or shape[2:] in {(3,), (4,)}):
         raise TypeError(
             f"an image must be a path, URL, bytes, PIL image or uint8 array [H, W(, 3 or 4)], not "
-            f"{type(image).__name__} {dtype} {list(shape or ())}"
+            f"{type(image).__name__} {dtype} {'' if shape is None else list(shape)}".rstrip()
         )
     return Image.fromarray(image)
+
+
+def _is_array(images: Any) -> bool:
+    """Whether it is one picture, though it can be iterated: its rows are not images."""
+    return hasattr(images, "__array__") and hasattr(images, "shape")
 
 
 def _bar(images: Iterable[ImageLike]) -> Any:

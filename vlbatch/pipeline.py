@@ -23,7 +23,7 @@ from vlbatch.errors import Interrupted, ModelError, VlbatchError
 from vlbatch.host import END, Host, Process
 from vlbatch.models.loading import LoadedModel, ModelSource, load_model, resolve_device
 from vlbatch.models.stub import StubModel
-from vlbatch.plan import Asking, Plan, versions
+from vlbatch.plan import Asking, Plan, left_out_text, versions
 from vlbatch.progress import Progress
 from vlbatch.records import (
     CaptionRecord,
@@ -89,6 +89,8 @@ def caption(
             finally:
                 ended.set()
             progress.set_total(progress.counts.total, sink.skipped)
+        if plan.inputs.left_out:
+            progress.notice(left_out_text(plan.inputs))
         if plan.resume_by == "key" and config.limit is None and not stop.is_set() and sink.vanished:
             progress.notice(f"{sink.vanished} rows of {plan.output} have no input any more; kept.")
 

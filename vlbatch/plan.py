@@ -86,6 +86,13 @@ def ask(config: Config, source: ModelSource) -> Asking:
     return Asking(prompts, style, config.system, template, raw)
 
 
+def left_out_text(inputs: Inputs) -> str:
+    """What the latest scan passed over: `3 files left out (.txt 2, .mp4 1)`."""
+    kinds = inputs.left_out_suffixes.most_common(5)
+    shown = ", ".join(f"{suffix or 'no suffix'} {count:,}" for suffix, count in kinds)
+    return f"{inputs.left_out:,} files left out: not images by their names ({shown})"
+
+
 def versions() -> dict[str, str]:
     """The versions that captions depend on, by package."""
     found = {"python": platform.python_version()}
@@ -111,6 +118,9 @@ def _check_output(config: Config) -> str:
         raise UsageError(f"--output {path}: the folder {path.parent} does not exist; create it.")
     if path.is_dir():
         raise UsageError(f"--output {path}: is a folder; name a file: {path}/captions.jsonl.")
+    for given in config.inputs:
+        if path.exists() and Path(given).exists() and path.samefile(given):
+            raise UsageError(f"--output {path}: is an INPUT as well; name another file.")
     return config.output
 
 

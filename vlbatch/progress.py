@@ -142,7 +142,10 @@ class Progress:
         eta = None
         if self._total is not None:
             self._pace.add(now, durable)
-            eta = self._pace.time_for(self._total - self._skipped - durable, now, durable)
+            num_left = self._total - self._skipped - durable
+            eta = self._pace.time_for(num_left, now, durable)
+            if eta is None and finished:  # nothing is on disk yet
+                eta = num_left * seconds / finished
         return Counts(
             done=self._done, failed=self._failed, skipped=self._skipped, total=self._total,
             seconds=seconds, rate=finished / seconds if seconds > 0 else 0.0, eta=eta,

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path, PurePath, PurePosixPath
 from string import Formatter
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import yaml
 
 from vlbatch.config import DEFAULT_PROMPT, Config
 from vlbatch.errors import UsageError
-from vlbatch.records import ONLY_PROMPT, Failure, ImageRef, is_url, public_text
+from vlbatch.records import ONLY_PROMPT, Failure, ImageRef, field_text, is_url, public_text
 
 PATH_FIELDS = frozenset({"filename", "stem", "dir"})
 
@@ -50,10 +51,10 @@ class PromptTemplate:
                 )
         return frozenset(name for _, name, _, _ in parts if name is not None)
 
-    def fill(self, values: Mapping[str, str]) -> str:
+    def fill(self, values: Mapping[str, Any]) -> str:
         """The prompt with its places filled. Raises KeyError for a field that is not there."""
         return "".join(
-            literal + (values[name] if name is not None else "")
+            literal + (field_text(values[name]) if name is not None else "")
             for literal, name, _, _ in Formatter().parse(self.text)
         )
 
@@ -90,9 +91,10 @@ class PromptSet:
                     f"{', '.join(sorted(known))}.{hint} A literal brace is {{{{ or }}}}."
                 )
 
-    def to_json(self) -> dict[str, str]:
-        """Name → template text, for the run's manifest."""
-        return {name: template.text for name, template in self.templates.items()}
+    def to_json(self) -> str | dict[str, str]:
+        """The template's text, or name → text of several, for the run's manifest."""
+        texts = {name: template.text for name, template in self.templates.items()}
+        return texts[ONLY_PROMPT] if set(texts) == {ONLY_PROMPT} else texts
 
 
 def prompt_set(config: Config, default: str = DEFAULT_PROMPT) -> PromptSet:

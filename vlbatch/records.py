@@ -9,6 +9,7 @@ All are frozen. Nothing here imports vlbatch or torch: any process may load it.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -37,7 +38,7 @@ class ImageRef:
     uri: the input as given: a path (bytes that are not UTF-8 as surrogate escapes) or a URL.
     base: folder in which a relative path is looked for when it does not exist as given: the
         folder of the list file, or empty.
-    fields: the columns of the input's row in its list, as text.
+    fields: the columns of the input's row in its list: text, or any JSON value of a jsonl.
     repeat: how many times `key` had come with this one (1 = the first).
     """
 
@@ -45,7 +46,7 @@ class ImageRef:
     key: str
     uri: str
     base: str = ""
-    fields: Mapping[str, str] = field(default_factory=dict)
+    fields: Mapping[str, Any] = field(default_factory=dict)
     repeat: int = 1
 
     @property
@@ -146,7 +147,7 @@ class CaptionRecord:
     height: int | None = None
     tokens: Mapping[str, Any] | None = None
     error: Mapping[str, Any] | None = None
-    fields: Mapping[str, str] | None = None
+    fields: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The row as a JSON object, keys in the documented order."""
@@ -171,7 +172,7 @@ def build_record(
     """The row of one ref from its outcomes, one for each prompt (one failure fails the row)."""
     ref = outcomes[0].ref
     image = public_uri(ref.uri)
-    fields = {name: public_text(ref.fields.get(name, "")) for name in save_fields} or None
+    fields = {name: _public_value(ref.fields.get(name)) for name in save_fields} or None
     key = public_uri(ref.key)
     generations = [o for o in outcomes if isinstance(o, Generation)]
     failure = next((o for o in outcomes if isinstance(o, Failure)), None)
@@ -210,6 +211,17 @@ def public_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return text
+
+
+def field_text(value: Any) -> str:
+    """A field as text: itself, the JSON of other values, nothing for null."""
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _public_value(value: Any) -> Any:
+    return public_text(value) if isinstance(value, str) else value
 
 
 def public_uri(uri: str) -> str:

@@ -3,16 +3,22 @@ from __future__ import annotations
 import pytest
 from PIL import Image
 
-from vlbatch.models.stub import StubModel, nearest_colour
+from vlbatch.models.stub import StubModel, colour_name
 from vlbatch.prompts import PromptSet, PromptTemplate
 from vlbatch.records import DecodedImage, Failure, Generation, ImageRef, ModelInput
 
 
 @pytest.mark.parametrize(
-    ("rgb", "name"), [((255, 0, 0), "red"), ((250, 250, 250), "white"), ((10, 60, 220), "blue")]
-)
-def test_nearest_colour(rgb: tuple[int, int, int], name: str) -> None:
-    assert nearest_colour(rgb) == name
+    ("code", "name"),
+    [
+        ("ff0000", "red"), ("fafafa", "white"), ("0a3cdc", "blue"), ("71b972", "green"),
+        ("c8c8c8", "grey"), ("9f9ffe", "blue"), ("8dc500", "green"), ("c3c3fd", "blue"),
+        ("000000", "black"), ("f5dc28", "yellow"), ("784b28", "brown"), ("ff96be", "pink"),
+    ],
+)  # fmt: skip
+def test_colour_name(code: str, name: str) -> None:
+    red, green, blue = bytes.fromhex(code)
+    assert colour_name((red, green, blue)) == name
 
 
 def test_caption_is_a_function_of_the_pixels() -> None:

@@ -112,7 +112,7 @@ def test_other_versions_are_told_once_and_kept(out: Path) -> None:
 
 def test_rows_without_a_manifest_are_refused(out: Path) -> None:
     Path(f"{out}.run.json").unlink()
-    with pytest.raises(ResumeRefused, match=r"has no manifest .*jsonl\.run\.json.*--overwrite"):
+    with pytest.raises(ResumeRefused, match=r"its manifest .*jsonl\.run\.json.*--overwrite"):
         open_sink(out)
 
 

@@ -112,7 +112,7 @@ def test_jsonl(tmp_path: Path) -> None:
     assert summary(rows) == ["a.jpg", "bad_json", "bad_json", "missing_column", "not_text",
                              "empty_cell", "empty_cell", "nul\0byte", "bad_json", "b"]  # fmt: skip
     assert isinstance(rows[0], ImageRef)
-    fields = {"image": "a.jpg", "n": "7", "tags": '["x","é"]', "none": ""}
+    fields = {"image": "a.jpg", "n": 7, "tags": ["x", "é"], "none": None}
     assert rows[0].fields == fields
 
 

@@ -47,7 +47,7 @@ def _run(plan: Plan) -> int:
     from vlbatch.progress import Progress
 
     config = plan.config
-    with _signals() as stop, Progress(config.progress) as progress:
+    with _signals(plan) as stop, Progress(config.progress) as progress:
         try:
             for record in pipeline.caption(plan, stop=stop, progress=progress):
                 progress.add(record)
@@ -94,12 +94,13 @@ def _exit_at_once(code: int) -> NoReturn:
 
 
 @contextmanager
-def _signals() -> Iterator[threading.Event]:
+def _signals(plan: Plan) -> Iterator[threading.Event]:
     """An event that SIGINT, SIGTERM and SIGUSR1 set; the second one leaves at once."""
     stop = threading.Event()
 
     def handle(number: int, frame: object) -> None:
         if stop.is_set():
+            _say(f"vlbatch: {_how_to_go_on(plan)}")
             _exit_at_once(130)
         stop.set()
 

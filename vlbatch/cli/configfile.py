@@ -71,10 +71,19 @@ def _field_name(key: yaml.Node, where: str, options: Mapping[str, Any]) -> str:
     raise UsageError(f"{where}: there is no option {text!r}{hint}")
 
 
+def _is_text_mapping(node: yaml.Node) -> bool:
+    """Whether it maps names to texts, of several prompts."""
+    if not isinstance(node, yaml.MappingNode) or len(node.value) < 2:
+        return False
+    return all(isinstance(part, yaml.ScalarNode) for pair in node.value for part in pair)
+
+
 def _value(node: yaml.Node, where: str, key: str, *, is_list: bool) -> Any:
     if isinstance(node, yaml.SequenceNode) and is_list:
         items = [_value(item, where, key, is_list=False) for item in node.value]
         return [item for item in items if item is not None]
+    if key == "prompt" and _is_text_mapping(node):
+        return [f"{name.value}={text.value}" for name, text in node.value]
     if not isinstance(node, yaml.ScalarNode):
         kind = "one text or a list of texts" if is_list else "one value"
         raise UsageError(f"{where}: {key} takes {kind}, not nested values.")

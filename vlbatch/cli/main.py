@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from contextlib import suppress
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -25,6 +26,17 @@ class _LazyGroup(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """As click's, with a hint for a command that is not there."""
+        name = _dashes(args[0])
+        if name not in _COMMANDS and not name.startswith("-"):
+            close = get_close_matches(name, _COMMANDS, n=1)
+            meant = close[0] if close else f"caption {args[0]}"
+            ctx.fail(f"No such command {args[0]!r}. Did you mean 'vlbatch {meant}'?")
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
@@ -52,6 +64,9 @@ def main() -> None:
     """The console script: runs a command and exits with its code."""
     try:
         code = cli.main(prog_name="vlbatch", standalone_mode=False)
+    except click.exceptions.NoArgsIsHelpError as error:
+        _say(error.format_message())
+        code = error.exit_code
     except click.ClickException as error:
         _say_click_error(error)
         code = error.exit_code

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from difflib import get_close_matches
 from typing import Any
 
 import click
@@ -44,6 +46,14 @@ class GroupedCommand(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+class _Int(click.IntRange):
+    name = "whole number"
+
+
+class _Float(click.FloatRange):
+    name = "number"
 
 
 def config_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -100,10 +110,10 @@ def _click_type(option: Option, kind: Any) -> click.ParamType[Any]:
     if words := choices(kind):
         return click.Choice(words)
     if kind is int:
-        return click.IntRange(_int(option.min), _int(option.max))
+        return _Int(_int(option.min), _int(option.max))
     if kind is float:
         low = option.min if option.above is None else option.above
-        return click.FloatRange(low, option.max, min_open=option.above is not None)
+        return _Float(low, option.max, min_open=option.above is not None)
     return _Text()
 
 
@@ -118,5 +128,10 @@ def _use_config_file(ctx: click.Context, param: click.Parameter, value: str | No
 
 
 def make_config(inputs: tuple[str, ...], options: dict[str, Any]) -> Config:
-    """The checked settings of a command's parameters."""
+    """The checked settings of a command's parameters. Warns of variables that name no option."""
+    known = {env_name(name) for name in (*defaults(), "config", "debug")}
+    for name in sorted(set(os.environ) - known):
+        close = get_close_matches(name, known, n=1) if name.startswith("VLBATCH_") else []
+        if close:
+            click.echo(f"vlbatch: {name} is not an option; did you mean {close[0]}?", err=True)
     return Config(inputs=tuple(inputs), **options)

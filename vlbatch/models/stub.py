@@ -6,6 +6,7 @@ pipelines can be tried, timed and killed with it, and a mixed-up row shows.
 
 from __future__ import annotations
 
+import colorsys
 from collections.abc import Sequence
 
 from PIL import Image
@@ -15,28 +16,22 @@ from vlbatch.records import DecodedImage, Failure, Generation, ModelInput
 
 STUB_NAME = "stub:colour"
 
-_COLOURS = {
-    "black": (0, 0, 0),
-    "white": (255, 255, 255),
-    "grey": (128, 128, 128),
-    "red": (220, 30, 30),
-    "orange": (245, 140, 20),
-    "yellow": (245, 220, 40),
-    "green": (40, 160, 60),
-    "cyan": (40, 200, 210),
-    "blue": (40, 70, 210),
-    "purple": (130, 50, 160),
-    "pink": (245, 150, 190),
-    "brown": (120, 75, 40),
-}
+#: Upper bound of the hue, in degrees, of each colour.
+_HUES = (
+    (14, "red"), (42, "orange"), (68, "yellow"), (165, "green"), (195, "cyan"), (260, "blue"),
+    (300, "purple"), (345, "pink"), (360, "red"),
+)  # fmt: skip
 
 
-def nearest_colour(rgb: tuple[int, int, int]) -> str:
-    """The named colour with the least squared distance to `rgb` (0–255 a channel)."""
-    return min(
-        _COLOURS,
-        key=lambda name: sum((a - b) ** 2 for a, b in zip(rgb, _COLOURS[name], strict=True)),
-    )
+def colour_name(rgb: tuple[int, int, int]) -> str:
+    """The plain name of a colour, 0–255 a channel: by its hue, or its lightness if it has none."""
+    hue, saturation, value = colorsys.rgb_to_hsv(*(channel / 255 for channel in rgb))
+    if value < 0.2:
+        return "black"
+    if saturation < 0.15:
+        return "white" if value > 0.9 else "grey"
+    name = next(name for bound, name in _HUES if hue * 360 <= bound)
+    return "brown" if name == "orange" and value < 0.6 else name
 
 
 class StubModel:
@@ -68,7 +63,7 @@ class StubModel:
 
     def _caption(self, item: ModelInput) -> Generation:
         rgb = item.tensors["colour"]
-        text = f"A {nearest_colour(rgb)} picture (#{bytes(rgb).hex()}), "
+        text = f"A {colour_name(rgb)} picture (#{bytes(rgb).hex()}), "
         text += f"{item.width} x {item.height}."
         ids = _ids(text)
         return Generation(

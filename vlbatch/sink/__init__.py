@@ -1,5 +1,5 @@
 """The output of a run: JSONL rows, the marks of rows already done, the run's manifest."""
 
-from vlbatch.sink.sink import STDOUT, Sink
+from vlbatch.sink.sink import STDOUT, Sink, what_is_there
 
-__all__ = ["STDOUT", "Sink"]
+__all__ = ["STDOUT", "Sink", "what_is_there"]

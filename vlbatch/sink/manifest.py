@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,7 +77,8 @@ def read_manifest(output: str) -> Manifest:
             content = orjson.loads(file.read())
     except FileNotFoundError:
         raise ResumeRefused(
-            f"{output} holds rows but has no manifest {path} to tell what made them; {way_out}"
+            f"{output} is not an output of vlbatch, or its manifest {path} is gone; give another "
+            "-o/--output (--overwrite starts again where the lines are rows of vlbatch)"
         ) from None
     except (OSError, ValueError) as error:
         raise ResumeRefused(f"the manifest {path} can't be read ({error}); {way_out}") from None
@@ -108,6 +110,8 @@ def write_manifest(output: str, manifest: Manifest) -> None:
         os.replace(path + ".tmp", path)
         _sync_folder(Path(path).parent)
     except OSError as error:
+        with suppress(OSError):
+            os.unlink(path + ".tmp")
         raise OutputError(f"can't write the run's manifest {path}: {error.strerror}") from error
 
 
@@ -130,7 +134,10 @@ def differences(old: Manifest, new: Manifest) -> list[str]:
     if old.resume_by == "key" and new.resume_by == "index":
         found.append("rows were matched by key: give --resume-by key")
     found += _set_changes(_names(old), _names(new))
-    return found if new.resume_by == "key" else found + list_changes(old, new)
+    if new.resume_by == "index":
+        grown = "; --resume-by key goes on with a list that grew"
+        found += [change + grown for change in list_changes(old, new)]
+    return found
 
 
 def list_changes(old: Manifest, new: Manifest) -> list[str]:

@@ -5,12 +5,14 @@ Never a set of strings: 10 M rows take 1.3 MB as bits and 160 MB as digests, 1 G
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 
 import numpy as np
 from numpy.typing import NDArray
 
 _DIGEST_BYTES = 16
+_REPEAT = re.compile(r"(#\d+)+$")
 
 
 class IndexMarks:
@@ -81,6 +83,15 @@ class KeyMarks:
     def _at(self, position: int) -> bytes:
         start = position * _DIGEST_BYTES  # an element of _sorted would lack its trailing NULs
         return bytes(self._digests[start : start + _DIGEST_BYTES])
+
+
+def row_identity(key: str, image: str) -> str:
+    """What a row is known by from one run to the next: its key and its image, as written.
+
+    The number of a repeat (`#2`) is left out: it depends on what else is in the list, and rows of
+    one key are told apart by their images, or are alike.
+    """
+    return f"{_REPEAT.sub('', key)}\0{image}"
 
 
 def _digest(key: str) -> bytes:

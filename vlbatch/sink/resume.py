@@ -8,13 +8,14 @@ from typing import BinaryIO
 import orjson
 
 from vlbatch.errors import ResumeRefused
-from vlbatch.sink.marks import IndexMarks, KeyMarks
+from vlbatch.sink.marks import IndexMarks, KeyMarks, row_identity
 
 _INDEX_LIMIT = 1 << 40  # an index beyond it is damage, and its bitmap would fill the memory
 
 
 def read_rows(file: BinaryIO, path: str) -> Iterator[tuple[int, int, str]]:
-    """Each whole row as (offset of its end in bytes, index, key); stops before a torn last line.
+    """Each whole row as (offset of its end in bytes, index, `row_identity`); stops before a torn
+    last line.
 
     Raises ResumeRefused at a damaged line with others after it: no stopped write leaves one.
     """
@@ -50,13 +51,13 @@ def load_marks(
 
 
 def _parse(line: bytes) -> tuple[int, str] | None:
-    """Index and key of a whole line, or None if it is not a row."""
+    """Index and `row_identity` of a whole line, or None if it is not a row."""
     if not line.endswith(b"\n"):
         return None
     try:
         row = orjson.loads(line)
-        index, key = row["index"], row["key"]
+        index, key, image = row["index"], row["key"], row["image"]
     except (ValueError, KeyError, TypeError):
         return None
     whole = type(index) is int and 0 <= index < _INDEX_LIMIT and isinstance(key, str)
-    return (index, key) if whole else None
+    return (index, row_identity(key, str(image))) if whole else None

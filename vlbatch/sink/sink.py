@@ -20,13 +20,14 @@ from vlbatch.sink.manifest import (
     ResumeBy,
     differences,
     list_changes,
+    manifest_path,
     new_manifest,
     read_manifest,
     resumed,
     version_changes,
     write_manifest,
 )
-from vlbatch.sink.marks import IndexMarks, KeyMarks
+from vlbatch.sink.marks import IndexMarks, KeyMarks, row_identity
 from vlbatch.sink.resume import load_marks, read_rows
 from vlbatch.sink.writer import LineFile, LineStream
 
@@ -154,7 +155,7 @@ class Sink:
     def _is_done(self, ref: ImageRef) -> bool:
         if self._keys is None:
             return ref.index in self._indices
-        return self._keys.take(public_uri(ref.key))
+        return self._keys.take(row_identity(public_uri(ref.key), public_uri(ref.uri)))
 
     def _next_index(self) -> int:
         index = self._indices.top
@@ -166,6 +167,7 @@ class Sink:
         if notice := lock(fd, self._path):
             self.notices.append(notice)
         if overwrite:
+            self._check_ours(fd)
             _cut(fd, 0, self._path)
         if os.fstat(fd).st_size == 0:
             write_manifest(self._path, new)
@@ -178,16 +180,23 @@ class Sink:
         if current != old:
             write_manifest(self._path, current)
 
+    def _check_ours(self, fd: int) -> None:
+        """--overwrite means rows of an earlier run, not whatever was named by mistake."""
+        is_ours = os.fstat(fd).st_size == 0 or os.path.exists(manifest_path(self._path))
+        with contextlib.suppress(ResumeRefused):
+            is_ours = is_ours or self._has_rows()
+        if not is_ours:
+            raise UsageError(
+                f"-o/--output {self._path} is not an output of vlbatch, so --overwrite leaves it "
+                "alone; remove it first, or give another file"
+            )
+
     def _has_rows(self) -> bool:
         with open(self._path, "rb") as file:
             return next(read_rows(file, self._path), None) is not None
 
     def _check_same_run(self, old: Manifest, new: Manifest) -> None:
-        if found := differences(old, new):
-            raise ResumeRefused(
-                f"{self._path} holds rows of another run: {'; '.join(found)}. Repeat that run's "
-                "options to go on, give another -o/--output, or --overwrite to start again"
-            )
+        refuse_other_runs(self._path, old, new)
         if changes := version_changes(old, new):
             self.notices.append(f"{self._path}: earlier rows are of {', '.join(changes)}")
         self.notices += [f"{change}; rows are matched by key" for change in list_changes(old, new)]
@@ -207,6 +216,35 @@ class Sink:
             self.notices.append(
                 f"{self._path}: cut a torn last line of {torn:,} bytes; its row is made again"
             )
+
+
+def what_is_there(
+    path: str,
+    *,
+    settings: Mapping[str, Any],
+    versions: Mapping[str, str],
+    inputs: Sequence[Mapping[str, Any]],
+    resume_by: ResumeBy,
+) -> int:
+    """How many rows a run would go on after in the file `path`, which is left as it is.
+
+    Raises ResumeRefused as `Sink` would.
+    """
+    if os.path.getsize(path) == 0:
+        return 0
+    new = new_manifest(settings, versions, inputs, resume_by)
+    refuse_other_runs(path, read_manifest(path), new)
+    with open(path, "rb") as file:
+        return load_marks(file, path, IndexMarks(), None)[1]
+
+
+def refuse_other_runs(path: str, old: Manifest, new: Manifest) -> None:
+    """Raises ResumeRefused, naming each difference, where rows of `old` are not those of `new`."""
+    if found := differences(old, new):
+        raise ResumeRefused(
+            f"{path} holds rows of another run: {'; '.join(found)}. Repeat that run's "
+            "options to go on, give another -o/--output, or --overwrite to start again"
+        )
 
 
 def _stdout() -> BinaryIO:

@@ -80,7 +80,7 @@ class FolderSource:
             yield (self._prefix + name, path + name, {})
 
     def describe(self) -> dict[str, Any]:
-        return {"input": public_uri(self.given), "kind": "directory"}
+        return {"input": public_uri(self.given.rstrip("/") or "/"), "kind": "directory"}
 
 
 class GlobSource:
@@ -160,7 +160,7 @@ class ListSource:
             return lists.text_rows(lines)
         if fmt == "jsonl":
             return self._jsonl_rows(lines)
-        delimiter = "\t" if fmt == "tsv" else ","
+        delimiter, lines = ("\t", lines) if fmt == "tsv" else lists.csv_delimiter(lines)
         return lists.table_rows(lines, delimiter, self._name, self._choose)
 
     def _jsonl_rows(self, lines: Iterator[bytes | None]) -> Iterator[Row]:

@@ -18,6 +18,7 @@ from typing import IO, Any, Literal, cast
 import orjson
 
 from vlbatch.errors import UsageError, VlbatchError
+from vlbatch.records import field_text
 from vlbatch.sources.hints import nearest
 
 ListFormat = Literal["txt", "csv", "tsv", "jsonl"]
@@ -42,7 +43,7 @@ MAX_LINE = 1 << 20
 #: Lines of a jsonl file in which the first object is looked for.
 _HEAD_LINES = 100
 
-_NO_FIELDS: Mapping[str, str] = {}
+_NO_FIELDS: Mapping[str, Any] = {}
 
 csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
 
@@ -54,11 +55,11 @@ class BadRow:
     line: int
     code: str
     message: str
-    fields: Mapping[str, str]
+    fields: Mapping[str, Any]
 
 
 #: (key, uri, fields) of an image, or why a row has none.
-Row = tuple[str, str, Mapping[str, str]] | BadRow
+Row = tuple[str, str, Mapping[str, Any]] | BadRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ def _jsonl_row(line: bytes, number: int, columns: Columns) -> Row:
         return BadRow(number, "bad_json", f"line {number} is not JSON: {error.msg}", _NO_FIELDS)
     if not isinstance(values, dict):
         return BadRow(number, "bad_json", f"line {number} is not a JSON object", _NO_FIELDS)
-    fields = {k: v.strip() if type(v) is str else _as_text(v) for k, v in values.items()}
+    fields = {k: v.strip() if type(v) is str else v for k, v in values.items()}
     if columns.image not in values:
         message = f"line {number} has no column {columns.image!r}"
         return BadRow(number, "missing_column", message, fields)
@@ -141,10 +142,6 @@ def _jsonl_row(line: bytes, number: int, columns: Columns) -> Row:
         message = f"line {number}: column {columns.image!r} is not text"
         return BadRow(number, "not_text", message, fields)
     return _row(fields, columns, number)
-
-
-def _as_text(value: Any) -> str:
-    return "" if value is None else orjson.dumps(value).decode()
 
 
 def table_rows(
@@ -178,6 +175,14 @@ def table_rows(
         raise VlbatchError(f"{name}: line {reader.line_num}: {error}") from error
 
 
+def csv_delimiter(lines: Iterator[bytes | None]) -> tuple[str, Iterator[bytes | None]]:
+    """What separates the cells of a csv by its header, and all lines: a comma, or what Excel
+    writes where the comma is the decimal sign, a semicolon, if only that is there."""
+    header = next(lines, b"")
+    only_semicolons = header is not None and b";" in header and b"," not in header
+    return ";" if only_semicolons else ",", chain([header], lines)
+
+
 #: Stands for a line that is too long; no list holds it, since lines end at line feeds.
 _TOO_LONG = "\nline too long"
 
@@ -206,12 +211,12 @@ class _TableLines:
         self.quotes = 0
 
 
-def _row(fields: Mapping[str, str], columns: Columns, number: int) -> Row:
+def _row(fields: Mapping[str, Any], columns: Columns, number: int) -> Row:
     uri = fields[columns.image]
     if not uri:
         message = f"line {number}: column {columns.image!r} is empty"
         return BadRow(number, "empty_cell", message, fields)
-    key = fields.get(columns.key, "") if columns.key is not None else ""
+    key = field_text(fields.get(columns.key)) if columns.key is not None else ""
     return (key or uri, uri, fields)
 
 
