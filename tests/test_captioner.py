@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import itertools
 import subprocess
 import sys
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -111,6 +114,42 @@ def test_a_closed_captioner_says_so() -> None:
         pass
     with pytest.raises(VlbatchError, match="closed"):
         list(captioner([png((1, 2, 3))]))
+
+
+def test_images_before_a_broken_iterator_have_their_records() -> None:
+    def breaking() -> Iterator[bytes]:
+        yield from (png((n, 0, 0)) for n in range(20))
+        raise RuntimeError("the generator broke")
+
+    found = []
+    with Captioner("stub:colour") as captioner, pytest.raises(RuntimeError, match="broke"):
+        found.extend(captioner(breaking()))
+    # extend keeps what came before the exception
+    assert sorted(record.index for record in found) == list(range(20))
+
+
+def test_an_early_end_leaves_no_thread() -> None:
+    with Captioner("stub:colour", chunk_size=2) as captioner:
+        for _ in range(3):
+            records = captioner(png((1, 2, 3)) for _ in itertools.count())
+            next(records)
+            time.sleep(0.3)
+            records.close()
+        deadline = time.monotonic() + 5
+        while any(t.name.startswith("vlbatch-") for t in threading.enumerate()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_pictures_that_raise_anything_are_records() -> None:
+    class Odd(Image.Image):
+        def copy(self) -> Image.Image:
+            raise NotImplementedError("odd")
+
+    with Captioner("stub:colour") as captioner:
+        (record,) = captioner([Odd()])
+    assert record.error is not None
+    assert "NotImplementedError" in record.error["message"]
 
 
 def test_several_prompts_by_name() -> None:

@@ -302,6 +302,39 @@ def test_progress_none_is_silent(cli: Cli, pictures: Path) -> None:
     assert cli("caption", "imgs", "-o", "out.jsonl", *STUB, "--progress", "none").stderr == ""
 
 
+def test_secrets_are_never_said(cli: Cli, tmp_path: Path) -> None:
+    secret = "http://u:s3cr3t@127.0.0.1:1/a.png"
+    (tmp_path / "l.csv").write_text(f"url,note\n{secret},see {secret}\n")
+    save = ("--save-additional-columns", "url,note")
+    ran = cli("caption", "l.csv", "-o", "out.jsonl", *STUB, *save)
+    assert ran.rows()[0]["error"]["code"] == "connection"
+    written = "".join(path.read_text("utf-8") for path in tmp_path.glob("out.*"))
+    talk = [ran.stderr, cli("caption", "l.csv", *STUB, "--dry-run").stdout]
+    odd = (f" {secret}", "s3://u:s3cr3t@b/*.jpg", "file://u:s3cr3t@h/x")
+    talk += [cli("caption", given, "-o", "x.jsonl", *STUB).stderr for given in odd]
+    assert "s3cr3t" not in written + "".join(talk)
+
+
+def test_without_a_stderr_stdout_is_still_data(tmp_path: Path) -> None:
+    make_pictures(tmp_path / "imgs", 3)
+    line = f"{sys.executable} -m vlbatch.cli.main caption {{}} -o - -m stub:colour 2>&-"
+    for given, count in (("imgs", 3), ("nowhere", 0)):
+        done = subprocess.run(
+            ["bash", "-c", line.format(given)], cwd=tmp_path, capture_output=True, timeout=60,
+            check=False,
+        )  # fmt: skip
+        assert [json.loads(row)["height"] for row in done.stdout.splitlines()] == [8] * count
+
+
+def test_a_closed_stdin_is_named(tmp_path: Path) -> None:
+    line = f"{sys.executable} -m vlbatch.cli.main caption - -o - -m stub:colour 0<&-"
+    done = subprocess.run(
+        ["bash", "-c", line], cwd=tmp_path, capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 2
+    assert b"standard input is closed" in done.stderr
+
+
 def test_a_closed_stderr_does_not_end_it(tmp_path: Path) -> None:
     make_pictures(tmp_path / "imgs", 5)
     line = f"{sys.executable} -m vlbatch.cli.main caption imgs -o o.jsonl -m stub:colour 2>&-"

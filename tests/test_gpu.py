@@ -42,9 +42,7 @@ def test_same_right_captions_in_any_batch(dtype: str, may_differ: int) -> None:
     print(f"{dtype}: {exact} of {len(ROWS)} exactly right")  # noqa: T201
     assert exact >= 0.93 * len(ROWS)
     for chunk_size, vision_batch_size in [(1, 1), (7, 3), (64, 64)]:
-        found = caption_all(
-            dtype=dtype, chunk_size=chunk_size, vision_batch_size=vision_batch_size
-        )
+        found = caption_all(dtype=dtype, chunk_size=chunk_size, vision_batch_size=vision_batch_size)
         differ = sum(found[n] != caption for n, caption in base.items())
         print(f"{dtype}, chunk {chunk_size}: {differ} differ")  # noqa: T201
         assert differ <= may_differ

@@ -17,7 +17,7 @@ from vlbatch.config import Config
 from vlbatch.models.loading import LoadedModel, find_model, load_model
 from vlbatch.pipeline import RowJoiner, run
 from vlbatch.plan import ask
-from vlbatch.records import ImageRef
+from vlbatch.records import ONLY_PROMPT, ImageRef
 
 SCENES = Path(__file__).parent / "demo" / "scenes"
 BASE = Config(device="cpu", max_new_tokens=96)
@@ -48,7 +48,7 @@ def expected(loaded: LoadedModel, right: dict[str, str]) -> dict[str, str]:
 def caption_all(loaded: LoadedModel, config: Config, names: Sequence[str]) -> dict[str, str]:
     source = find_model(config)
     refs = [ImageRef(n, name, str(SCENES / name)) for n, name in enumerate(names)]
-    rows = RowJoiner(1)
+    rows = RowJoiner((ONLY_PROMPT,))
     outcomes = run(iter(refs), source, loaded, config, ask(config, source), threading.Event())
     records = [rows.add(outcome) for group in outcomes for outcome in group]
     return {record.key: record.caption or "" for record in records if record is not None}
@@ -88,9 +88,7 @@ def test_images_bound_to_other_rows_would_show(
 
     def rolled(outputs: Sequence[object]) -> object:
         joined = whole(outputs)
-        joined.pooler_output = joined.pooler_output.roll(
-            joined.pooler_output.shape[0] // 4, dims=0
-        )
+        joined.pooler_output = joined.pooler_output.roll(joined.pooler_output.shape[0] // 4, dims=0)
         return joined
 
     monkeypatch.setattr(features, "join_features", rolled)

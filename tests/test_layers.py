@@ -11,7 +11,7 @@ PACKAGE = Path(__file__).parents[1] / "vlbatch"
 
 #: Lower number = lower layer. A module imports its own layer's package or lower ones only.
 LAYERS = {
-    "errors": 0, "records": 0, "formats": 0, "config": 1, "demo": 1,
+    "errors": 0, "records": 0, "formats": 0, "connections": 0, "uris": 0, "config": 1, "demo": 1,
     "fetch": 2, "images": 2, "sink": 2, "displays": 1, "progress": 2, "chat": 2, "prompts": 2,
     "sources": 3, "processing": 3, "models": 3,
     "host": 4, "batching": 5,
@@ -21,8 +21,9 @@ LAYERS = {
 
 #: Stages that know no torch, and the command line, which loads it only inside a command.
 NO_TORCH = (
-    "errors", "records", "config", "formats", "sources", "fetch", "images", "sink", "displays",
-    "progress", "chat", "prompts", "host", "batching", "plan", "pipeline", "cli",
+    "errors", "records", "config", "formats", "connections", "uris", "sources", "fetch", "images",
+    "sink", "displays", "progress", "chat", "prompts", "host", "batching", "plan", "pipeline",
+    "cli",
 )  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from conftest import make_pictures, read_rows, stub_caption_has
 
 from vlbatch import pipeline
 from vlbatch.config import Config
-from vlbatch.errors import Interrupted, ModelError, UsageError, VlbatchError
+from vlbatch.errors import Interrupted, ModelError, OutputError, UsageError, VlbatchError
 from vlbatch.models.stub import StubModel
 from vlbatch.pipeline import RowJoiner, caption, interruptible
 from vlbatch.plan import plan
@@ -175,6 +175,16 @@ def test_a_stop_ends_within_two_seconds_with_whole_rows(
     assert [row["index"] for row in read_rows(tmp_path / "o.jsonl")] == list(range(60))
 
 
+def test_captions_come_in_the_order_of_the_prompts() -> None:
+    rows = RowJoiner(("z", "a"))
+    ref = ImageRef(0, "k", "k")
+    parts = [Generation(ref, name, name, (1,), "stop", 1, 1, 1, 1) for name in ("a", "z")]
+    assert rows.add(parts[0]) is None
+    row = rows.add(parts[1])
+    assert row is not None
+    assert list(row.captions or ()) == ["z", "a"]
+
+
 def test_a_source_that_breaks_fails_the_run(
     pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,12 +193,14 @@ def test_a_source_that_breaks_fails_the_run(
     )
 
     def breaking(self: object) -> Iterator[ImageRef]:
-        yield ImageRef(0, "a", str(pictures / "0.png"))
+        yield from (ImageRef(n, str(n), str(pictures / f"{n}.png")) for n in range(7))
         raise VlbatchError("list.gz: is cut short")
 
     monkeypatch.setattr(type(planned.inputs), "__iter__", breaking)
     with pytest.raises(VlbatchError, match="cut short"):
         list(caption(planned, stop=threading.Event()))
+    rows = read_rows(tmp_path / "o.jsonl")  # what was read before has its rows
+    assert [row["index"] for row in rows] == list(range(7))
 
 
 def test_an_error_of_our_own_costs_one_row(
@@ -248,10 +260,10 @@ def _raiser(error: Exception) -> Callable[[], None]:
 
 
 def test_row_joiner_waits_for_all_prompts() -> None:
-    rows = RowJoiner(2)
+    rows = RowJoiner(("a", "b"))
     ref = ImageRef(0, "a", "a")
     first = Generation(ref, "a", "x", (1,), "stop", 1, 1, 1, 1)
-    second = Failure(ref, "generate", "out_of_memory", "no")
+    second = Failure(ref, "generate", "out_of_memory", "no", prompt_name="b")
     assert rows.add(first) is None
     row = rows.add(second)
     assert row is not None
@@ -259,3 +271,39 @@ def test_row_joiner_waits_for_all_prompts() -> None:
     early = rows.add(Failure(ImageRef(1, "b", "b"), "fetch", "not_found", "no"))
     assert early is not None
     assert early.index == 1
+
+
+def test_overwrite_costs_nothing_if_the_model_does_not_stand(
+    pictures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"inputs": (str(pictures),), "output": str(tmp_path / "o.jsonl")}
+    run(**options)
+    before = (tmp_path / "o.jsonl").read_bytes(), (tmp_path / "o.jsonl.run.json").read_bytes()
+
+    def broken(*_: object) -> None:
+        raise UsageError("no such weights")
+
+    monkeypatch.setattr(pipeline, "_load", broken)
+    with pytest.raises(UsageError, match="weights"):
+        run(**options, overwrite=True, seed=5)
+    after = (tmp_path / "o.jsonl").read_bytes(), (tmp_path / "o.jsonl.run.json").read_bytes()
+    assert after == before
+
+
+def test_another_column_is_another_run(pictures: Path, tmp_path: Path) -> None:
+    (tmp_path / "l.csv").write_text(f"a,b\n{pictures}/0.png,{pictures}/1.png\n")
+    options = {"inputs": (str(tmp_path / "l.csv"),), "output": str(tmp_path / "o.jsonl")}
+    run(**options, image_col="a")
+    with pytest.raises(UsageError, match="--image-col was 'a', is 'b'"):
+        run(**options, image_col="b")
+
+
+def test_an_output_that_was_removed_fails_the_run(pictures: Path, tmp_path: Path) -> None:
+    planned = plan(
+        Config(inputs=(str(pictures),), output=str(tmp_path / "o.jsonl"), model="stub:colour")
+    )
+    rows = caption(planned, stop=threading.Event())
+    next(rows)
+    (tmp_path / "o.jsonl").unlink()
+    with pytest.raises(OutputError, match="removed"):
+        list(rows)

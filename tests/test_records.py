@@ -58,10 +58,10 @@ def test_one_bad_prompt_fails_the_row() -> None:
 
 
 def test_fields_are_carried_on_request() -> None:
-    ref = ImageRef(0, "k", "a", fields={"tag": "x", "other": "y"})
+    ref = ImageRef(0, "k", "a", fields={"tag": "see http://u:p@h/x", "other": "y"})
     outcome = Failure(ref, "decode", "corrupt", "no")
     assert build_record([outcome], save_fields=["tag", "none"]).to_dict()["fields"] == {
-        "tag": "x", "none": None,
+        "tag": "see http://h/x", "none": None,
     }  # fmt: skip
     assert "fields" not in build_record([outcome]).to_dict()
 
@@ -73,6 +73,11 @@ def test_fields_are_carried_on_request() -> None:
         ("HTTP://u@host/", "HTTP://host/"),
         ("http://host/a@b.png", "http://host/a@b.png"),
         ("http://u:p@[bad/x", "http://[bad/x"),
+        ("http://u:SEC/RET?#3@h/x", "http://h/x"),
+        ("http://h:80/a@b", "http://h:80/a@b"),
+        ("http://h/a:b@c", "http://h/a:b@c"),
+        ("ftp://u:s3cr3t@h/x", "ftp://h/x"),
+        (" s3://u:s3cr3t@b/*.jpg", " s3://b/*.jpg"),
         ("a@b/c.jpg", "a@b/c.jpg"),
         ("naïve 日本.png", "naïve 日本.png"),
     ],

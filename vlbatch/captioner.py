@@ -104,7 +104,7 @@ class Captioner:
         if not self._busy.acquire(blocking=False):
             raise VlbatchError("this Captioner is busy with another call; finish that one first.")
         asking = self._asking if prompts is None else self._asking_each()
-        rows = RowJoiner(len(asking.prompts.templates))
+        rows = RowJoiner(tuple(asking.prompts.templates))
         bar = _bar(images) if show_progress else None
         try:
             outcomes = run(
@@ -117,6 +117,8 @@ class Captioner:
                         if bar is not None:
                             bar.update()
                         yield record
+            if self._stop.is_set():
+                raise VlbatchError("this Captioner was closed while it was captioning.")
         finally:
             if bar is not None:
                 bar.close()
@@ -144,15 +146,15 @@ class Captioner:
         self.close()
 
 
-def _items(
-    images: Iterable[ImageLike], prompts: Iterable[str] | str | None
-) -> Iterator[Item]:
+def _items(images: Iterable[ImageLike], prompts: Iterable[str] | str | None) -> Iterator[Item]:
     each = None if prompts is None or isinstance(prompts, str) else iter(prompts)
     for index, image in enumerate(images):
         prompt = prompts if isinstance(prompts, str) else None
         if each is not None and (prompt := next(each, None)) is None:
             raise UsageError(f"prompts: there is none for image {index}; give one for each image.")
         yield _item(index, image, {} if prompt is None else {_ROW_PROMPT: prompt})
+    if each is not None and next(each, None) is not None:
+        raise UsageError("prompts: there are more than images; give one for each image.")
 
 
 def _item(index: int, image: ImageLike, fields: dict[str, str]) -> Item:
@@ -163,7 +165,7 @@ def _item(index: int, image: ImageLike, fields: dict[str, str]) -> Item:
         return ImageBytes(ref, bytes(image))
     try:
         return DecodedImage(ref, upright(_picture(image)))
-    except (OSError, ValueError, TypeError, AttributeError, SyntaxError) as error:
+    except Exception as error:  # pictures of other libraries raise what they like
         return Failure(ref, "decode", "not_an_image", f"{type(error).__name__}: {error}")
 
 
@@ -190,5 +192,3 @@ def _bar(images: Iterable[ImageLike]) -> Any:
     from tqdm.auto import tqdm
 
     return tqdm(total=len(images) if isinstance(images, Sized) else None, unit="image")
-
-

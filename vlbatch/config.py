@@ -57,17 +57,17 @@ class Config:
     image_col: str | None = _option(
         None, "input", "Column of a list that holds the image's path or URL. Without it: the "
         "first of image, image_path, path, file, file_name, filename, url, image_url, uri.",
-        "--url-col", metavar="COLUMN",
+        "--url-col", metavar="COLUMN", identity=True,
     )  # fmt: skip
     key_col: str | None = _option(
         None, "input", "Column of a list that names each row (`key` in the output).",
-        metavar="COLUMN",
+        metavar="COLUMN", identity=True,
     )  # fmt: skip
     input_format: Literal["txt", "csv", "tsv", "jsonl"] | None = _option(
         None, "input", "Format of stdin and of lists whose suffix does not tell."
     )
     limit: int | None = _option(
-        None, "input", "Take only the first N inputs.", metavar="N", min=1
+        None, "input", "Take only the first N inputs.", metavar="N", min=1, max=10**15
     )
 
     # prompt
@@ -130,6 +130,7 @@ class Config:
     )  # fmt: skip
     temperature: float = _option(
         0.0, "generation", "0 takes the likeliest token; above 0 samples.", metavar="T", min=0,
+        max=100,
         identity=True, api=True,
     )  # fmt: skip
     top_p: float = _option(
@@ -240,6 +241,12 @@ def _check(name: str, option: Option, kind: Any, value: Any) -> None:
     allowed = choices(kind)
     if allowed is not None and value not in allowed:
         raise UsageError(f"{flag(name)}: {value!r} is not one of {', '.join(allowed)}.")
+    if (kind is str and not isinstance(value, str)) or (
+        kind is bool and not isinstance(value, bool)
+    ):
+        raise UsageError(f"{flag(name)}: {value!r} is not {'a text' if kind is str else 'a bool'}.")
+    if kind == tuple[str, ...] and not all(isinstance(text, str) for text in value):
+        raise UsageError(f"{flag(name)}: give a list of texts.")
     if kind in (int, float) and not _is_number(kind, value):
         word = "a whole number" if kind is int else "a number"
         raise UsageError(f"{flag(name)}: {value!r} is not {word}.")

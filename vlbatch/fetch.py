@@ -14,16 +14,16 @@ import stat
 import threading
 import time
 from email.utils import parsedate_to_datetime
-from http.cookiejar import DefaultCookiePolicy
 from typing import Any
-from urllib.parse import quote, unquote_to_bytes, urlsplit, urlunsplit
+from urllib.parse import urljoin
 
 import requests
 import urllib3
-from requests.adapters import HTTPAdapter
 
 from vlbatch import __version__
+from vlbatch.connections import cut_off, watched_session
 from vlbatch.records import Failure, ImageBytes, ImageRef, is_url
+from vlbatch.uris import clean_url, local_path
 
 MAX_FILE_BYTES = 512 << 20
 MAX_BODY_BYTES = 64 << 20
@@ -36,7 +36,6 @@ _MAX_REDIRECTS = 10
 _MAX_RETRY_AFTER = 30.0
 _CHUNK = 1 << 16
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
-_UNSAFE = re.compile(r"[^\x21-\x7e]+")
 
 _STATUS_CODES = {404: "not_found", 410: "not_found", 401: "forbidden", 403: "forbidden"}
 _STATUS_CODES |= {451: "forbidden", 429: "rate_limited"}
@@ -118,7 +117,10 @@ class Fetcher:
         raise (failure.code == "not_found" and _other_scheme(ref.uri)) or failure
 
     def _remote(self, url: str) -> bytes:
-        url = clean_url(url)
+        try:
+            url = clean_url(url)
+        except ValueError as error:
+            raise FetchError("invalid_url", str(error)) from error
         end = time.monotonic() + self._deadline
         for attempt in range(self._retries + 1):
             try:
@@ -133,19 +135,42 @@ class Fetcher:
         raise AssertionError("the last attempt returns or raises")
 
     def _attempt(self, url: str, end: float) -> bytes:
-        try:
-            timeout = min(_SOCKET_TIMEOUT, max(0.1, end - time.monotonic()))
-            with self._session().get(url, stream=True, timeout=timeout) as response:
-                _check_status(response)
-                return self._body(response, end)
-        except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
-            code, message = _explain(error)
-            raise FetchError(code, message) from error
-        except (ValueError, UnicodeError) as error:  # an unparsable Location
-            raise FetchError("redirect", "the server redirects to an invalid URL") from error
+        data = b""
+        with cut_off(end - time.monotonic()) as watch:
+            try:
+                with self._get(url) as response:
+                    _check_status(response)
+                    data = self._body(response)
+            except (requests.RequestException, urllib3.exceptions.HTTPError, OSError) as error:
+                if not watch.is_cut:
+                    code, message = _explain(error)
+                    raise FetchError(code, message) from error
+            if watch.is_cut:
+                raise FetchError("timeout", f"not finished within {self._deadline:g} s")
+            return data
 
-    def _body(self, response: requests.Response, end: float) -> bytes:
-        """The decoded body. A read returns what has come, so that a drip can't outlast `end`."""
+    def _get(self, url: str) -> requests.Response:
+        """The response at the end of the redirects.
+
+        The adapter is asked, since a session reads the bodies on the way, and some never end.
+        """
+        session = self._session()
+        request = session.prepare_request(requests.Request("GET", url))
+        for _ in range(_MAX_REDIRECTS + 1):
+            here = request.url or ""
+            settings: Any = session.merge_environment_settings(here, {}, True, None, None)
+            response = session.get_adapter(here).send(request, timeout=_SOCKET_TIMEOUT, **settings)
+            target = session.get_redirect_target(response)
+            if target is None:
+                return response
+            response.close()
+            request = request.copy()
+            request.url = _redirected(here, target)
+            session.rebuild_auth(request, response)  # type: ignore[no-untyped-call]
+        raise requests.TooManyRedirects
+
+    def _body(self, response: requests.Response) -> bytes:
+        """The decoded body."""
         limit = self._max_body_bytes
         too_large = FetchError("too_large", f"the body is over {limit} bytes")
         if _number(response.headers.get("Content-Length", "")) > limit:
@@ -155,20 +180,12 @@ class Fetcher:
             data += chunk
             if len(data) > limit:
                 raise too_large
-            if time.monotonic() > end:
-                raise FetchError("timeout", f"not finished within {self._deadline:g} s")
         return bytes(data)
 
     def _session(self) -> requests.Session:
         session: requests.Session | None = getattr(self._local, "session", None)
         if session is None:
-            session = self._local.session = requests.Session()
-            session.max_redirects = _MAX_REDIRECTS
-            session.headers["User-Agent"] = self._user_agent
-            session.headers["Accept"] = "image/*,*/*;q=0.8"
-            session.cookies.set_policy(DefaultCookiePolicy(allowed_domains=[]))
-            for scheme in ("http://", "https://"):
-                session.mount(scheme, HTTPAdapter(pool_connections=8, pool_maxsize=1))
+            session = self._local.session = watched_session(self._user_agent, num_hosts=8)
             with self._lock:
                 self._sessions.append(session)
         return session
@@ -203,22 +220,6 @@ def _check_regular(status: os.stat_result, limit: int) -> None:
         raise FetchError("too_large", f"the file is over {limit} bytes")
 
 
-def local_path(uri: str) -> str:
-    """The path that `uri` names: itself, or of a `file:` URI its percent-decoded path.
-
-    Raises ValueError for a `file:` URI of another host.
-    """
-    if not uri.lower().startswith("file:"):
-        return uri
-    rest = uri[5:]
-    if rest.startswith("//"):
-        host, slash, path = rest[2:].partition("/")
-        if host.lower() not in ("", "localhost"):
-            raise ValueError(f"a file: URI can't name another host ({host!r})")
-        rest = slash + path
-    return os.fsdecode(unquote_to_bytes(os.fsencode(rest)))
-
-
 def _other_scheme(uri: str) -> FetchError | None:
     """The error of a URI that is neither a path nor a valid `file:` or http(s) URI."""
     match = _SCHEME.match(uri)
@@ -230,20 +231,15 @@ def _other_scheme(uri: str) -> FetchError | None:
     return FetchError("unsupported_scheme", f"{scheme} can't be fetched")
 
 
-def clean_url(url: str) -> str:
-    """`url` without fragment, what is not allowed in it escaped once; escapes in it are kept."""
+def _redirected(url: str, target: str) -> str:
+    """Where a Location leads from `url`. Raises FetchError unless that is an http(s) URL."""
     try:
-        parts = urlsplit(url)
-        if not parts.hostname or parts.port == 0:
-            raise ValueError("no host")
-        path, query = (_UNSAFE.sub(_escaped, part) for part in (parts.path, parts.query))
-    except ValueError as error:  # lone surrogates as well
-        raise FetchError("invalid_url", "not a valid URL") from error
-    return urlunsplit((parts.scheme, parts.netloc, path, query, ""))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return quote(match[0], safe="", errors="surrogateescape")
+        there = urljoin(url, target)
+        if is_url(there):
+            return clean_url(there)
+    except ValueError as error:
+        raise FetchError("redirect", "the server redirects to an invalid URL") from error
+    raise FetchError("redirect", "redirected to what is not http(s)")
 
 
 def _check_status(response: requests.Response) -> None:

@@ -28,8 +28,9 @@ class Host:
     """Threads from `items` to the queues.
 
     ready: takes each `ModelInput`; failed: takes each `Failure` (one for an image, whatever the
-    number of prompts) and an exception of `items`, which ends the run. `ready` gets `END` after
-    the last item. Setting `stop` ends the threads; an item in their hands is dropped.
+    number of prompts). `ready` gets `END` after the last item. Setting `stop` ends the threads; an
+    item in their hands is dropped.
+    error: what `items` raised, if it did; the items before it come to their end all the same.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Host:
         self._next = threading.Lock()
         self._cores = threading.BoundedSemaphore(num_decode_threads or max(1, usable_cores() - 1))
         self._running = NUM_FETCH_THREADS
+        self.error: BaseException | None = None
         self.threads = [
             threading.Thread(target=self._work, name=f"vlbatch-host-{number}", daemon=True)
             for number in range(NUM_FETCH_THREADS)
@@ -65,7 +67,7 @@ class Host:
                     put(self._failed if isinstance(result, Failure) else self._ready, result,
                         self._stop)  # fmt: skip
         except BaseException as error:  # the source broke: the run can't be complete
-            put(self._failed, error, self._stop)
+            self.error = self.error or error
         finally:
             self._leave()
 

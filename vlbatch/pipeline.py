@@ -14,13 +14,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import Any, Protocol, TypeVar, cast
 
 from vlbatch.batching import batches
 from vlbatch.config import Config
 from vlbatch.errors import Interrupted, ModelError, VlbatchError
-from vlbatch.host import END, Host, Process
+from vlbatch.host import END, Host, Process, put
 from vlbatch.models.loading import LoadedModel, ModelSource, load_model, resolve_device
 from vlbatch.models.stub import StubModel
 from vlbatch.plan import Asking, Plan, left_out_text, versions
@@ -98,7 +98,7 @@ def caption(
 def _write(
     outcomes: Generator[list[Generation | Failure]], plan: Plan, sink: Sink, progress: Progress
 ) -> Iterator[CaptionRecord]:
-    rows = RowJoiner(len(plan.asking.prompts.templates), plan.save_fields)
+    rows = RowJoiner(tuple(plan.asking.prompts.templates), plan.save_fields)
     with closing(outcomes):
         for group in outcomes:
             records = [record for outcome in group if (record := rows.add(outcome)) is not None]
@@ -121,7 +121,9 @@ def run(
     Setting `stop`, or leaving the iterator, ends all threads.
     """
     halt = threading.Event()
-    process, generator = _model_halves(source, loaded, config, asking, halt)
+    process, generator = interruptible(
+        lambda: _model_halves(source, loaded, config, asking, halt), stop
+    )
     ready: queue.Queue[Any] = queue.Queue(config.chunk_size)
     results: queue.Queue[Any] = queue.Queue(_NUM_RESULTS)
     host = Host(items, process, ready=ready, failed=results, stop=halt)
@@ -132,6 +134,8 @@ def run(
     model.start()
     try:
         yield from _drain(results, stop, halt)
+        if host.error is not None and not stop.is_set():
+            raise host.error
     finally:
         halt.set()
         _join([model, *host.threads], 0.2 if stop.is_set() else GRACE)
@@ -152,12 +156,13 @@ def _model_halves(
     halt: threading.Event,
 ) -> tuple[Process, CaptionModel]:
     """What runs on the host's threads, and what runs on the model's."""
-    if loaded is None:
+    if source.is_stub:
         stub = StubModel(asking.prompts)
         return stub.process, stub
     from vlbatch.models.generate import ReferenceGenerator
     from vlbatch.processing import Processing
 
+    assert loaded is not None
     process = Processing(
         loaded.processor, asking.prompts, asking.style, system=asking.system,
         chat_template=asking.chat_template, raw_prompt=asking.raw_prompt,
@@ -178,12 +183,15 @@ def _generate(
             if halt.is_set():
                 break
             for outcome in outcomes:
-                results.put(outcome)
-        results.put(END)
+                put(results, outcome, halt)
+        end: object = END
     except VlbatchError as error:
-        results.put(error)
+        end = error
     except BaseException as error:
-        results.put(ModelError(f"the model failed: {type(error).__name__}: {error}"))
+        end = ModelError(f"the model failed: {type(error).__name__}: {error}")
+    if not put(results, end, halt):
+        with suppress(queue.Full):  # perhaps nobody listens any more
+            results.put_nowait(end)
 
 
 def _drain(
@@ -224,8 +232,8 @@ class RowJoiner:
     """Outcomes → rows: a row is complete with one outcome for each prompt, or with one Failure
     from before the model."""
 
-    def __init__(self, num_prompts: int, save_fields: Sequence[str] = ()) -> None:
-        self._num_prompts = num_prompts
+    def __init__(self, prompt_names: Sequence[str], save_fields: Sequence[str] = ()) -> None:
+        self._place = {name: place for place, name in enumerate(prompt_names)}
         self._save_fields = save_fields
         self._partial: dict[int, list[Generation | Failure]] = {}
 
@@ -234,7 +242,10 @@ class RowJoiner:
         index = outcome.ref.index
         is_whole = isinstance(outcome, Failure) and outcome.stage != "generate"
         parts = [*self._partial.pop(index, ()), outcome]
-        if is_whole or len(parts) == self._num_prompts:
+        if is_whole:
+            return build_record([outcome], save_fields=self._save_fields)
+        if len(parts) == len(self._place):
+            parts.sort(key=lambda part: self._place[part.prompt_name])
             return build_record(parts, save_fields=self._save_fields)
         self._partial[index] = parts
         return None
@@ -289,7 +300,7 @@ def _count(plan: Plan, sink: Sink, progress: Progress, ended: threading.Event) -
     """Finds the number of inputs by a second pass, for the ETA."""
     try:
         total = plan.inputs.count(ended)
-    except VlbatchError:
+    except Exception:  # the reading of the run itself will say it
         return
     if total is not None:
         total = min(total, plan.config.limit or total)
@@ -303,4 +314,3 @@ def device_name(device: str) -> str:
     import torch
 
     return torch.cuda.get_device_name(device)
-

@@ -161,4 +161,3 @@ def _read_template(path: str) -> str:
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"--chat-template {path}: can't be read: {error}.") from None
-

@@ -166,7 +166,7 @@ def _yaml_prompts(path: Path, text: str) -> dict[str, str]:
     try:
         node = yaml.compose(text, yaml.SafeLoader)
         data = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise UsageError(f"--prompt-file {path}: {' '.join(str(error).split())}.") from None
     if isinstance(data, str):
         return {ONLY_PROMPT: data}

@@ -25,7 +25,13 @@ FinishReason = Literal["stop", "length"]
 #: The prompt name of a run with one prompt: its row has `caption`, not `captions`.
 ONLY_PROMPT = ""
 
-_USERINFO = re.compile(r"^(https?://)[^/?#]*@", re.IGNORECASE)
+#: User and password of any URL in a text. After `user:` a password may hold what a URL can't, if
+#: what follows the colon is not a port.
+_USERINFO = re.compile(
+    r"(\b[a-z][a-z0-9+.-]*://)"
+    r"(?:[^\s/?#]*@|[^\s/?#@:]*:(?!\d*(?:[/?#\s]|$))[^\s@]*@)",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +129,7 @@ class Failure:
     width: int | None = None
     height: int | None = None
     detail: Mapping[str, Any] = field(default_factory=dict)
+    prompt_name: str = ONLY_PROMPT  # whose caption failed, from stage generate on
 
 
 #: Where a run may take up an input: any stage before the model.
@@ -205,7 +212,7 @@ def build_record(
 
 
 def public_text(text: str) -> str:
-    """`text` as valid Unicode: a lone surrogate becomes U+FFFD."""
+    """`text` as it may be written: a lone surrogate becomes U+FFFD."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -220,18 +227,24 @@ def field_text(value: Any) -> str:
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
+def without_secrets(text: str) -> str:
+    """`text` without the user and password of any URL in it."""
+    return _USERINFO.sub(r"\1", text)
+
+
 def _public_value(value: Any) -> Any:
-    return public_text(value) if isinstance(value, str) else value
+    return public_text(without_secrets(value)) if isinstance(value, str) else value
 
 
 def public_uri(uri: str) -> str:
     """`uri` as it may be written: without credentials, and lossless.
 
-    A URL loses its user and password. A path that is not UTF-8 becomes a percent-encoded `file:`
-    URI (relative paths stay relative: `file:photos/%FF.jpg`), which opens the same file as INPUT.
+    A URL of any scheme loses its user and password. A path that is not UTF-8 becomes a
+    percent-encoded `file:` URI (relative paths stay relative: `file:photos/%FF.jpg`), which opens
+    the same file as INPUT.
     """
-    if is_url(uri):
-        return public_text(_USERINFO.sub(r"\1", uri))
+    if "://" in uri:
+        return public_text(without_secrets(uri))
     try:
         uri.encode()
     except UnicodeEncodeError:

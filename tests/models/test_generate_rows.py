@@ -199,6 +199,19 @@ def test_out_of_memory_alone_is_a_failure(llava: Ours, monkeypatch: pytest.Monke
     assert [getattr(outcome, "code", None) for outcome in outcomes] == ["out_of_memory"] * 5
 
 
+def test_a_prompt_beyond_the_context_is_an_error(llava: Ours) -> None:
+    (item,) = llava.inputs(ROWS[:1])
+    generator = llava.generator()
+    generator._num_positions = len(item.input_ids)
+    (outcome,) = generator.generate([item])
+    assert isinstance(outcome, Failure)
+    assert outcome.code == "too_long"
+    generator._num_positions += 2
+    (outcome,) = generator.generate([item])
+    assert isinstance(outcome, Generation)
+    assert len(outcome.token_ids) <= 2
+
+
 def test_device_fault_is_fatal(llava: Ours, monkeypatch: pytest.MonkeyPatch) -> None:
     def fault(**_: Any) -> Any:
         raise torch.AcceleratorError("CUDA error: an illegal memory access was encountered", 700)

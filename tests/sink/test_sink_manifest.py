@@ -158,8 +158,10 @@ def test_overwrite_stopped_half_way_leaves_no_row_unexplained(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(sink_module, "write_manifest", stop)
-    with pytest.raises(KeyboardInterrupt):
-        open_sink(out, settings={"prompt": "B"}, overwrite=True)
+    with open_sink(out, settings={"prompt": "B"}, overwrite=True) as sink:
+        assert indices(out) == [0, 1]  # nothing is dropped before there is a row
+        with pytest.raises(KeyboardInterrupt):
+            caption_all(sink, refs(1))
     assert out.read_bytes() == b""
     assert read_manifest(out)["settings"] == RUN["settings"]
 

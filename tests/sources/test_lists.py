@@ -104,6 +104,18 @@ def test_endless_cell_ends_the_run(tmp_path: Path) -> None:
         rows_of(tmp_path / "l.csv", 'url\n"' + ("x" * 1000 + "\n") * 1100 + '"\nb\n')
 
 
+def test_a_carriage_return_spoils_its_line_alone(tmp_path: Path) -> None:
+    rows = rows_of(tmp_path / "l.csv", "url,c\na,1\nb,x\ry\nc,3\n")
+    assert summary(rows) == ["a", "bad_csv", "c"]
+    assert [row.ref.index if isinstance(row, Failure) else row.index for row in rows] == [0, 1, 2]
+
+
+def test_jsonl_nested_beyond_reason(tmp_path: Path) -> None:
+    deep = '{"url": "b", "x": ' + "[" * 300 + "]" * 300 + "}"
+    rows = rows_of(tmp_path / "l.jsonl", f'{{"url": "a"}}\n{deep}\n{{"url": "c"}}\n')
+    assert summary(rows) == ["a", "b", "c"]
+
+
 def test_jsonl(tmp_path: Path) -> None:
     lines = ['{"image": "a.jpg", "n": 7, "tags": ["x", "é"], "none": null}', "", "nonsense", "[1]",
              '{"other": 1}', '{"image": 5}', '{"image": null}', '{"image": " "}',

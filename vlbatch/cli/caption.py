@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from vlbatch.cli.options import GroupedCommand, config_options, make_config
+from vlbatch.cli.talk import say
 
 if TYPE_CHECKING:
     from vlbatch.plan import Plan
@@ -60,7 +61,7 @@ def _run(plan: Plan) -> int:
             _leave(plan, progress, message, code)
         if stop.is_set():
             _leave(plan, progress, _how_to_go_on(plan), Interrupted.exit_code)
-    _say(progress.summary(plan.output))
+    say(progress.summary(plan.output))
     return 1 if config.strict and progress.counts.failed else 0
 
 
@@ -68,22 +69,17 @@ def _leave(plan: Plan, progress: Progress, message: str, code: int) -> NoReturn:
     """Says how the run ended and exits, without waiting for a model that does not come back."""
     progress.close()
     if progress.counts.done or progress.counts.failed:
-        _say(progress.summary(plan.output))
-    _say(f"vlbatch: {message}")
+        say(progress.summary(plan.output))
+    say(f"vlbatch: {message}")
     _exit_at_once(code)
-
-
-def _say(text: str) -> None:
-    """A line on stderr; a closed stderr is no reason to fail."""
-    if text:
-        with suppress(OSError, ValueError, AttributeError):
-            print(text, file=sys.stderr, flush=True)
 
 
 def _how_to_go_on(plan: Plan) -> str:
     if plan.output == "-":
         return "interrupted; rows written to stdout are complete, and -o - can't be resumed."
-    return f"interrupted; every row in {plan.output} is complete. The same command goes on."
+    by_key = plan.inputs.has_stdin and plan.config.resume_by != "key"
+    again = "The same command with --resume-by key" if by_key else "The same command"
+    return f"interrupted; every row in {plan.output} is complete. {again} goes on."
 
 
 def _exit_at_once(code: int) -> NoReturn:
@@ -100,7 +96,7 @@ def _signals(plan: Plan) -> Iterator[threading.Event]:
 
     def handle(number: int, frame: object) -> None:
         if stop.is_set():
-            _say(f"vlbatch: {_how_to_go_on(plan)}")
+            say(f"vlbatch: {_how_to_go_on(plan)}")
             _exit_at_once(130)
         stop.set()
 

@@ -55,7 +55,7 @@ def _compose(path: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         line = error.problem_mark.line + 1 if error.problem_mark else 1
         raise UsageError(f"{path}:{line}: not YAML: {error.problem}.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise UsageError(f"--config {path}: not YAML: {' '.join(str(error).split())}.") from None
     return node
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
 
@@ -12,6 +11,7 @@ import click
 from click.core import ParameterSource
 
 from vlbatch import __version__
+from vlbatch.cli.talk import say
 from vlbatch.errors import VlbatchError
 
 _COMMANDS = {
@@ -65,16 +65,16 @@ def main() -> None:
     try:
         code = cli.main(prog_name="vlbatch", standalone_mode=False)
     except click.exceptions.NoArgsIsHelpError as error:
-        _say(error.format_message())
+        say(error.format_message())
         code = error.exit_code
     except click.ClickException as error:
         _say_click_error(error)
         code = error.exit_code
     except VlbatchError as error:
-        _say(f"vlbatch: {error}")
+        say(f"vlbatch: {error}")
         code = error.exit_code
     except (KeyboardInterrupt, click.Abort):
-        _say("vlbatch: interrupted.")
+        say("vlbatch: interrupted.")
         code = 130
     except BrokenPipeError:
         code = 0
@@ -82,7 +82,7 @@ def main() -> None:
     except Exception as error:
         if os.environ.get("VLBATCH_DEBUG"):
             raise
-        _say(
+        say(
             f"vlbatch: internal error: {type(error).__name__}: {error}\n"
             "This is a fault of vlbatch; VLBATCH_DEBUG=1 shows where it happened."
         )
@@ -90,18 +90,12 @@ def main() -> None:
     sys.exit(code if isinstance(code, int) else 0)
 
 
-def _say(text: str) -> None:
-    """A line on stderr; a closed stderr is no reason to fail."""
-    with suppress(OSError, ValueError, AttributeError):
-        print(text, file=sys.stderr, flush=True)
-
-
 def _say_click_error(error: click.ClickException) -> None:
     """click's own message, with the file and line or the variable that the value came from."""
     context = getattr(error, "ctx", None)
     hint = f"Try '{context.command_path} --help' for help." if context is not None else ""
     where = _origin(error)
-    _say("\n".join(part for part in (f"vlbatch: {where}{error.format_message()}", hint) if part))
+    say("\n".join(part for part in (f"vlbatch: {where}{error.format_message()}", hint) if part))
 
 
 def _origin(error: click.ClickException) -> str:

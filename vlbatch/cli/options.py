@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from vlbatch.cli.configfile import load_config_file
+from vlbatch.cli.talk import say
 from vlbatch.config import Config, Option, choices, defaults, schema
 
 #: Headings of the help, in order, by the options' group.
@@ -133,5 +134,5 @@ def make_config(inputs: tuple[str, ...], options: dict[str, Any]) -> Config:
     for name in sorted(set(os.environ) - known):
         close = get_close_matches(name, known, n=1) if name.startswith("VLBATCH_") else []
         if close:
-            click.echo(f"vlbatch: {name} is not an option; did you mean {close[0]}?", err=True)
+            say(f"vlbatch: {name} is not an option; did you mean {close[0]}?")
     return Config(inputs=tuple(inputs), **options)

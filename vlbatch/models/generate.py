@@ -46,6 +46,7 @@ class ReferenceGenerator:
         self._generation_config = _generation_config(loaded.model, config)
         self._encode: ImageEncoder | None = image_encoder(loaded.model)
         self._eos = _stop_token_ids(loaded.model)
+        self._num_positions = _num_positions(loaded.model)
         self._most_rows = config.chunk_size if self._encode else config.vision_batch_size
         self.num_batches = 0
         self.vision_batches: list[int] = []
@@ -65,10 +66,27 @@ class ReferenceGenerator:
         of them. Out of memory or an error in the model halves the batch until the row at fault
         stands alone and becomes a Failure; batches stay as small as memory asked for. Raises
         `ModelError` on a device fault."""
+        if batch and self._room(batch) < 1:
+            return [self._too_long(item) for item in batch]
         outcomes: list[Generation | Failure] = []
         while rest := batch[len(outcomes) :]:
             outcomes += self._split_on_error(rest[: self._most_rows])
         return outcomes
+
+    def _room(self, batch: Sequence[ModelInput]) -> int:
+        """New tokens for which the model has positions after these prompts, at most what is asked
+        for. An encoder-decoder's caption begins a sequence of its own."""
+        most = self._config.max_new_tokens
+        if self._num_positions is None:
+            return most
+        return min(most, self._num_positions - len(batch[0].input_ids))
+
+    def _too_long(self, item: ModelInput) -> Failure:
+        message = (
+            f"the prompt with its image is {len(item.input_ids):,} tokens long, and the model's "
+            f"context is {self._num_positions:,}"
+        )
+        return _failure(item, "too_long", message)
 
     def _split_on_error(self, batch: Sequence[ModelInput]) -> list[Generation | Failure]:
         try:
@@ -89,10 +107,12 @@ class ReferenceGenerator:
         self.num_batches += 1
         seeds = [row_seed(self._config.seed, i.ref.seed_key, i.prompt_name) for i in batch]
         watch, processors = logits_processors(self._config, seeds)
+        generation_config = copy.copy(self._generation_config)
+        generation_config.max_new_tokens = self._room(batch)
         with sdpa_kernel(_SDPA_BACKENDS):
             output = self._model.generate(
                 **self._inputs(batch),
-                generation_config=self._generation_config,
+                generation_config=generation_config,
                 logits_processor=processors,
                 stopping_criteria=self._stop,
             )
@@ -153,7 +173,9 @@ class _Stopped(StoppingCriteria):  # type: ignore[misc]
 
 
 def _failure(item: ModelInput, code: str, message: str) -> Failure:
-    return Failure(item.ref, "generate", code, message, item.width, item.height)
+    return Failure(
+        item.ref, "generate", code, message, item.width, item.height, prompt_name=item.prompt_name
+    )
 
 
 def _generation_config(model: Any, config: Config) -> Any:
@@ -171,6 +193,14 @@ def _generation_config(model: Any, config: Config) -> Any:
     if generation.pad_token_id is None:
         generation.pad_token_id = min(_stop_token_ids(model), default=0)
     return generation
+
+
+def _num_positions(model: Any) -> int | None:
+    """The length of the model's context in tokens; None where prompt and caption don't share it."""
+    if model.config.is_encoder_decoder:
+        return None
+    positions = getattr(model.config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return positions if isinstance(positions, int) else None
 
 
 def _stop_token_ids(model: Any) -> frozenset[int]:

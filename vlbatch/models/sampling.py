@@ -69,12 +69,14 @@ def logits_processors(
 ) -> tuple[StepWatch, LogitsProcessorList]:
     """The watch, and the list for `generate(logits_processor=…)`: greedy, or the row's sampling."""
     watch = StepWatch()
-    processors: list[LogitsProcessor] = [watch]
+    processors: list[LogitsProcessor] = []
     if config.temperature > 0:
         processors.append(TemperatureLogitsWarper(float(config.temperature)))
         if config.top_k:
             processors.append(TopKLogitsWarper(config.top_k))
         if config.top_p < 1:
             processors.append(TopPLogitsWarper(float(config.top_p)))
+    processors.append(watch)  # after the warpers: a tiny temperature overflows
+    if config.temperature > 0:
         processors.append(GumbelNoise(row_seeds))
     return watch, LogitsProcessorList(processors)

@@ -10,7 +10,7 @@ import orjson
 from vlbatch.errors import ResumeRefused
 from vlbatch.sink.marks import IndexMarks, KeyMarks, row_identity
 
-_INDEX_LIMIT = 1 << 40  # an index beyond it is damage, and its bitmap would fill the memory
+_INDEX_LIMIT = 1 << 33  # an index beyond it is damage; the bitmap up to it is 1 GiB
 
 
 def read_rows(file: BinaryIO, path: str) -> Iterator[tuple[int, int, str]]:

@@ -29,7 +29,7 @@ from vlbatch.sink.manifest import (
 )
 from vlbatch.sink.marks import IndexMarks, KeyMarks, row_identity
 from vlbatch.sink.resume import load_marks, read_rows
-from vlbatch.sink.writer import LineFile, LineStream
+from vlbatch.sink.writer import LineFile, LineStream, cut
 
 STDOUT = "-"
 
@@ -45,7 +45,7 @@ class Sink:
         whatever else is there is kept in the manifest and not compared.
     resume_by: how inputs find their rows: `index` (the same lists) or `key` (folders, or lists
         that grew).
-    overwrite: drop the rows that are there.
+    overwrite: drop the rows that are there, once there is a first row to take their place.
 
     Opened by the constructor, which raises UsageError (no such folder, in use by another run) and
     ResumeRefused (rows of another run; the text names the differences).
@@ -71,6 +71,7 @@ class Sink:
         self.rows_before = 0
         self.skipped = 0
         self._path = path
+        self._replace_by: Manifest | None = None  # the output's rows go before the first write
         self._indices = IndexMarks()
         self._keys = KeyMarks() if resume_by == "key" else None
         if path == STDOUT:
@@ -128,7 +129,16 @@ class Sink:
         FIFOs raise BrokenPipeError when their reader is gone.
         """
         if records:
+            self._replace()
             self._out.append([encode_row(record) for record in records])
+
+    def _replace(self) -> None:
+        """Empties the output that --overwrite is for: a run that fails before has cost nothing."""
+        if self._replace_by is not None:
+            assert isinstance(self._out, LineFile)
+            self._out.truncate()
+            write_manifest(self._path, self._replace_by)
+            self._replace_by = None
 
     def tick(self) -> None:
         """Syncs if that is due; to be called while no rows come. Raises OutputError."""
@@ -166,9 +176,10 @@ class Sink:
         """Locks the output, and leaves it with a manifest that holds for all of its rows."""
         if notice := lock(fd, self._path):
             self.notices.append(notice)
-        if overwrite:
+        if overwrite and os.fstat(fd).st_size > 0:
             self._check_ours(fd)
-            _cut(fd, 0, self._path)
+            self._replace_by = new
+            return
         if os.fstat(fd).st_size == 0:
             write_manifest(self._path, new)
             return
@@ -212,7 +223,7 @@ class Sink:
                 "`vlbatch verify` tells which"
             )
         if torn := os.fstat(fd).st_size - end:
-            _cut(fd, end, self._path)
+            cut(fd, end, self._path)
             self.notices.append(
                 f"{self._path}: cut a torn last line of {torn:,} bytes; its row is made again"
             )
@@ -275,15 +286,6 @@ def _is_fifo(path: str) -> bool:
         return stat.S_ISFIFO(os.stat(path).st_mode)
     except OSError:
         return False
-
-
-def _cut(fd: int, size: int, path: str) -> None:
-    """Cuts the output to `size` bytes, on disk before anything follows. Raises OutputError."""
-    try:
-        os.ftruncate(fd, size)
-        os.fsync(fd)
-    except OSError as error:
-        raise OutputError(f"can't cut {path} to its whole rows: {error.strerror}") from error
 
 
 def _with_index(item: ImageRef | Failure, index: int) -> ImageRef | Failure:

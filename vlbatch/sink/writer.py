@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Callable, Sequence
 from typing import BinaryIO
@@ -48,6 +49,10 @@ class LineFile:
         self.rows_written += len(lines)
         self.tick()
 
+    def truncate(self) -> None:
+        """Empties the file, on disk before anything follows. Raises OutputError."""
+        cut(self._fd, 0, self._path)
+
     def tick(self) -> None:
         """Syncs if it is time to; for a caller that has nothing to write. Raises OutputError."""
         pending = self.rows_written - self.rows_durable
@@ -57,7 +62,8 @@ class LineFile:
             self.flush()
 
     def flush(self) -> None:
-        """Brings every row to disk. Raises OutputError."""
+        """Brings every row to disk. Raises OutputError, also if the file is not there any more."""
+        self._check_still_there()
         if self.rows_durable < self.rows_written:
             try:
                 os.fsync(self._fd)
@@ -78,6 +84,21 @@ class LineFile:
         finally:
             os.close(self._fd)
             self._fd = -1
+
+    def _check_still_there(self) -> None:
+        """Rows written to a file that has lost its name can't be found again."""
+        here = os.fstat(self._fd)
+        if not stat.S_ISREG(here.st_mode):
+            return
+        try:
+            there = os.stat(self._path)
+        except FileNotFoundError:
+            there = None
+        if there is None or (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+            raise OutputError(
+                f"{self._path} was removed or replaced during the run; the rows in it are gone. "
+                "The same command makes them again"
+            )
 
     def _cut_partial(self, written: bytes) -> None:
         """Keeps the whole lines of a failed write and cuts the rest off."""
@@ -122,6 +143,15 @@ class LineStream:
 
     def close(self) -> None:
         """Leaves the stream open: it is its opener's."""
+
+
+def cut(fd: int, size: int, path: str) -> None:
+    """Cuts a file to `size` bytes, on disk before anything follows. Raises OutputError."""
+    try:
+        os.ftruncate(fd, size)
+        os.fsync(fd)
+    except OSError as error:
+        raise OutputError(f"can't cut {path} to its whole rows: {error.strerror}") from error
 
 
 def _output_error(

@@ -17,6 +17,7 @@ from vlbatch.sources.keys import Keys
 from vlbatch.sources.kinds import FolderSource, GlobSource, ListSource, OneSource, Source
 from vlbatch.sources.lists import LIST_SUFFIXES, BadRow, ListFormat, Row, list_format
 from vlbatch.sources.scan import IMAGE_SUFFIXES, LeftOut, has_glob, suffix_of
+from vlbatch.uris import local_path
 
 #: Files that hold many images in a form that is not read.
 _UNREAD = (
@@ -81,8 +82,6 @@ def _open(given: str, options: SourceOptions, prefix: bool) -> Source:
 def _local(given: str) -> str:
     if not given.lower().startswith("file:"):
         return given
-    from vlbatch.fetch import local_path  # here, since requests is slow to import
-
     try:
         return local_path(given)
     except ValueError as error:

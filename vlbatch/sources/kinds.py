@@ -144,6 +144,8 @@ class ListSource:
             yield from self._rows(stream)
 
     def _stdin_rows(self) -> Iterator[Row]:
+        if sys.stdin is None:  # closed, as with `<&-`
+            raise UsageError("standard input is closed; pipe a list into it")
         empty = True
         for row in self._rows(sys.stdin.buffer):
             empty = False

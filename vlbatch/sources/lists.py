@@ -157,22 +157,38 @@ def table_rows(
     columns = choose(header)
     width = len(header)
     unique = len(set(header)) == width
+    while (cells := _next_cells(reader, feed, name)) is not None:
+        number = reader.line_num
+        if isinstance(cells, BadRow):
+            yield cells
+        elif not cells:
+            feed.quotes = 0
+        elif cells == [_TOO_LONG]:
+            yield _too_long(number)
+        else:
+            cells = [cell.strip() for cell in cells]
+            cells += [""] * (width - len(cells))
+            pairs = zip(header, cells, strict=False)
+            fields = dict(pairs) if unique else dict(reversed(list(pairs)))
+            feed.check_quotes(name)
+            yield _row(fields, columns, number)
+
+
+def _next_cells(reader: Any, feed: _TableLines, name: str) -> list[str] | BadRow | None:
+    """The cells of the next row; None at the end.
+
+    A carriage return within a line spoils that line alone. A cell over the limit may have been
+    quoted over many lines: what follows can't be told apart, and VlbatchError ends the list.
+    """
     try:
-        for cells in reader:
-            number = reader.line_num
-            if not cells:
-                feed.quotes = 0
-            elif cells == [_TOO_LONG]:
-                yield _too_long(number)
-            else:
-                cells = [cell.strip() for cell in cells]
-                cells += [""] * (width - len(cells))
-                pairs = zip(header, cells, strict=False)
-                fields = dict(pairs) if unique else dict(reversed(list(pairs)))
-                feed.check_quotes(name)
-                yield _row(fields, columns, number)
+        cells: list[str] | None = next(reader, None)
     except csv.Error as error:
-        raise VlbatchError(f"{name}: line {reader.line_num}: {error}") from error
+        if "new-line character" not in str(error):
+            raise VlbatchError(f"{name}: line {reader.line_num}: {error}") from error
+        feed.quotes = 0
+        message = f"line {reader.line_num} has a carriage return within it"
+        return BadRow(reader.line_num, "bad_csv", message, _NO_FIELDS)
+    return cells
 
 
 def csv_delimiter(lines: Iterator[bytes | None]) -> tuple[str, Iterator[bytes | None]]:
