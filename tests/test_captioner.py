@@ -129,6 +129,7 @@ def test_images_before_a_broken_iterator_have_their_records() -> None:
 
 
 def test_an_early_end_leaves_no_thread() -> None:
+    before = set(threading.enumerate())
     with Captioner("stub:colour", chunk_size=2) as captioner:
         for _ in range(3):
             records = captioner(png((1, 2, 3)) for _ in itertools.count())
@@ -136,7 +137,7 @@ def test_an_early_end_leaves_no_thread() -> None:
             time.sleep(0.3)
             records.close()
         deadline = time.monotonic() + 5
-        while any(t.name.startswith("vlbatch-") for t in threading.enumerate()):
+        while set(threading.enumerate()) - before:
             assert time.monotonic() < deadline
             time.sleep(0.05)
 
