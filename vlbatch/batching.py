@@ -13,7 +13,7 @@ from vlbatch.host import END
 from vlbatch.records import ModelInput
 
 #: Batches' worth of inputs held while none of one key is full.
-HELD_BATCHES = 4
+HELD_BATCHES = 2
 
 #: Longest wait of an input for companions, in seconds, once the model has nothing else to do.
 PATIENCE = 0.5
