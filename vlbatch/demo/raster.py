@@ -189,7 +189,7 @@ def draw(scene: Scene, atlas: Atlas, size: tuple[int, int]) -> Image.Image:
             grid = (x[:, box[0], box[1]], y[:, box[0], box[1]])
             image[part] = add_slot(image[part], table, slot, *grid, soft)
     pixels = (image[0].clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).contiguous()
-    return Image.fromarray(pixels.numpy(), "RGB")
+    return Image.fromarray(pixels.numpy())
 
 
 def _box(slot: Tensor, xs: Tensor, ys: Tensor) -> tuple[slice, slice]:

@@ -74,7 +74,7 @@ class Atlas:
         path.parent.mkdir(parents=True, exist_ok=True)
         sheet = io.BytesIO()
         flat = self.pixels.reshape(-1, SPRITE, 4)
-        Image.fromarray(flat, "RGBA").save(sheet, "PNG", optimize=False, compress_level=9)
+        Image.fromarray(flat).save(sheet, "PNG", optimize=False, compress_level=9)
         names = json.dumps({"keys": self.keys, "advances": self.advances})
         np.savez(path, sheet=np.frombuffer(sheet.getvalue(), np.uint8), names=np.array(names))
 
