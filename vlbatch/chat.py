@@ -44,11 +44,6 @@ def prompt_style(model_type: str) -> PromptStyle:
     return _STYLES.get(model_type, PromptStyle())
 
 
-def styled_classes() -> tuple[str, ...]:
-    """The classes that need no chat template."""
-    return tuple(name for name, style in _STYLES.items() if style.template is not None)
-
-
 class ChatRenderer:
     """Prompt → the processor's text, with the image's place in it.
 

@@ -12,7 +12,7 @@ from prepared import PROMPTS, assert_equal_inputs, own, process
 from tiny import tiny_folder
 from transformers import AutoProcessor
 
-from vlbatch.chat import prompt_style, styled_classes
+from vlbatch.chat import prompt_style
 from vlbatch.errors import UsageError
 from vlbatch.processing import Processing
 from vlbatch.records import Failure, ModelInput
@@ -98,7 +98,6 @@ def test_template_that_repeats_the_prompt_fails_only_literal_rows(
 
 
 def test_styled_classes() -> None:
-    assert styled_classes() == ("blip", "florence2", "llava", "paligemma")
     assert prompt_style("blip").prefix
     assert prompt_style("paligemma").default_prompt == "caption en"
     assert prompt_style("qwen2_5_vl").template is None

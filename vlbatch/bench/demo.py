@@ -1,6 +1,6 @@
 """Images a second of the embedded demo model on rendered scenes, from files to records.
 
-    python -m vlbatch.bench.demo [--scenes 500] [--chunk-size 32]
+    python -m vlbatch.bench.demo [--scenes 500] [--chunk-size 64]
 
 The scenes are held-out ones of shapes and text, of 256 to 1,024 pixels, written as JPEG first. The
 rate is the steady state: rows after the first batch over the time since then. Run it on an idle
@@ -24,7 +24,7 @@ def main() -> None:
     """Prints one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenes", type=int, default=500)
-    parser.add_argument("--chunk-size", type=int, default=32)
+    parser.add_argument("--chunk-size", type=int, default=64)
     options = parser.parse_args()
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
